@@ -32,11 +32,11 @@ func (d *Decoder) everyMember(c claim, file string, members []string) {
 // everyValue reports the first row that has no value in a column, or a prompt that is no text and no list of messages
 // where the column has prompts.
 func (d *Decoder) everyValue(c claim, file, column string) {
-	lacks, wrong := "", ""
+	lacks, wrong, hint := "", "", ""
 	place := d.firstRow(file, func(row []byte) bool {
 		switch v := member(row, column); {
 		case !v.Exists():
-			lacks = "nothing"
+			lacks, hint = "nothing", diagnostic.DidYouMean(column, namesOf(row))
 		case v.Type == gjson.Null:
 			lacks = "null"
 		case v.Type == gjson.String && v.Str == "":
@@ -53,7 +53,8 @@ func (d *Decoder) everyValue(c claim, file, column string) {
 			c.attribute.Name, c.where, place, column, wrong)))
 	default:
 		d.report(diagnostic.Problem(c.at, "Value missing", fmt.Sprintf("%q in %s: the row at %s has %s in the column %q. "+
-			"Every row needs a value there: add it, or remove the row.", c.attribute.Name, c.where, place, lacks, column)))
+			"Every row needs a value there: add it, or remove the row.%s", c.attribute.Name, c.where, place, lacks, column,
+			hint)))
 	}
 }
 
@@ -66,12 +67,7 @@ func (d *Decoder) everyCall(c claim, code spec.Code, signature spec.Signature, f
 	of, lacks, refused := c.attribute.Columns, "", ""
 	var columns []string
 	place := d.firstRow(file, func(row []byte) bool {
-		columns = nil
-		gjson.ParseBytes(row).ForEach(func(name, _ gjson.Result) bool {
-			columns = append(columns, name.Str)
-			return len(columns) <= maxColumns
-		})
-		if len(columns) > maxColumns {
+		if columns = namesOf(row); len(columns) > maxColumns {
 			return false
 		}
 		for _, argument := range signature.Needed {
@@ -168,6 +164,15 @@ func eachLine(ending string) func(data []byte, whole bool, call func(row []byte,
 			}
 		}
 	}
+}
+
+// namesOf are the names in an object, up to one more than maxColumns.
+func namesOf(row []byte) (names []string) {
+	gjson.ParseBytes(row).ForEach(func(name, _ gjson.Result) bool {
+		names = append(names, name.Str)
+		return len(names) <= maxColumns
+	})
+	return names
 }
 
 // member is the value of a name in an object, without gjson's paths.

@@ -19,6 +19,8 @@ type Schema struct {
 	Blocks     []*Block     `json:"blocks,omitempty"`
 	// Metrics are those that blocks report, of the schema of a whole block; nil: the plugin does not declare them.
 	Metrics []Metric `json:"metrics,omitempty"`
+	// OneOf has sets of names of attributes and blocks: a body must have exactly one of each set.
+	OneOf [][]string `json:"one_of,omitempty"`
 }
 
 // Change is what a new value of an attribute does to a block that is already running.

@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from dataclasses import dataclass, field, fields
 
@@ -34,6 +34,8 @@ class Function:
 
 @dataclass
 class Settings:
+    one_of: ClassVar = (("function", "functions"),)
+
     dataset: str = setting(
         doc="A file (.jsonl, .ndjson, .json, .csv, .tsv, each also as .gz, or .parquet) or "
         "a folder beside the recipe, or a name of the Hugging Face hub",

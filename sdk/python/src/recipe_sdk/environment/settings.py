@@ -137,7 +137,8 @@ def schema(cls: type | None) -> dict[str, Any]:
             blocks.append({"name": f.name, "nesting": "list", "schema": {"doc": f.doc, **schema(element)}})
             continue
         attributes.append(_attribute(f, kind, optional))
-    return {"attributes": attributes, "blocks": blocks}
+    one_of = [list(names) for names in getattr(cls, "one_of", ())]
+    return {"attributes": attributes, "blocks": blocks} | ({"one_of": one_of} if one_of else {})
 
 
 def build(cls: type | None, values: dict[str, Any]) -> Any:
