@@ -152,8 +152,8 @@ class Reward(Environment):
                 if refused := unwanted(function, columns):
                     of = f", with {where}" if n else ""
                     raise ValueError(
-                        f"{name} does not take {', '.join(map(repr, refused))}, which it is given{of}, as by TRL: write "
-                        "**kwargs behind its arguments"
+                        f"{name} does not take {', '.join(map(repr, refused))}, which it is given{of}, as by TRL: "
+                        "write **kwargs behind its arguments"
                     )
 
     def _check(self, prompt: Any, place: str) -> None:
