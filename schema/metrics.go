@@ -13,6 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // checkMetrics reports names of metrics, in alerts and stop rules, that no block in question reports. Where a block may
@@ -87,6 +88,16 @@ func checkMetric(name, where string, about []*Block, at hcl.Range) (since string
 			continue
 		}
 		found, more := b.Schema.Config.Reports(name)
+		if found != nil && len(found.Of) > 0 {
+			if functions, known := functionsOf(b.Value, found.Of); known && !found.OneOf(name, functions) {
+				open, may, reporting = true, append(may, b.Addr.String()), append(reporting, b.Addr.String())
+				for i := range functions {
+					functions[i] = strings.Replace(found.Name, "*", functions[i], 1)
+				}
+				meant = nearest.Name(name, functions)
+				continue
+			}
+		}
 		if found != nil && (found.With == "" || isSet(b.Value, found.With)) {
 			if len(declared) == 0 {
 				since = found.Since
@@ -134,6 +145,42 @@ func checkMetric(name, where string, about []*Block, at hcl.Range) (since string
 		"%s does not "+
 		"report.%s recipe plugin docs KIND NAME lists the metrics of a block.", where, name, diagnostic.List(reporting),
 		hint))
+}
+
+// functionsOf are the functions that attributes of a body name, also of nested blocks (functions.function).
+// Not known: one of them is not.
+func functionsOf(body cty.Value, attributes []string) (names []string, known bool) {
+	for _, path := range attributes {
+		outer, inner, nested := strings.Cut(path, ".")
+		plain, _ := body.UnmarkDeep()
+		if !plain.IsKnown() || plain.IsNull() || !plain.Type().IsObjectType() || !plain.Type().HasAttribute(outer) {
+			continue
+		}
+		values := []cty.Value{plain.GetAttr(outer)}
+		if list := values[0]; nested {
+			if values = nil; list.IsNull() {
+				continue
+			}
+			if !list.IsKnown() {
+				return nil, false
+			}
+			for _, one := range list.AsValueSlice() {
+				values = append(values, one.GetAttr(inner))
+			}
+		}
+		for _, v := range values {
+			if !v.IsKnown() {
+				return nil, false
+			}
+			if v.IsNull() || v.Type() != cty.String {
+				continue
+			}
+			if code, err := spec.ParseCallable(v.AsString()); err == nil {
+				names = append(names, code.Function)
+			}
+		}
+	}
+	return names, true
 }
 
 // isSet reports whether the attribute at a dotted path of a body has a value other than null, false and 0, or one that
