@@ -29,6 +29,8 @@ func readingConfig(t *testing.T) *spec.Schema {
 		Prompt string     `recipe:"prompt" default:"prompt"`
 		Kept   int64      `recipe:"kept" default:"1"`
 		All    string     `recipe:"all" code:"callable"`
+		Talk   *string    `recipe:"talk"`
+		Right  string     `recipe:"right" default:"solution"`
 	}{})
 	if err != nil {
 		t.Fatal(err)
@@ -41,6 +43,8 @@ func readingConfig(t *testing.T) *spec.Schema {
 		LeftOut: []string{"prompt", "state"}, Every: true}
 	config.Attribute("kept").Columns = &spec.Columns{Of: "data"}
 	config.Attribute("prompt").Columns = &spec.Columns{Of: "data"}
+	config.Attribute("talk").Columns = &spec.Columns{Of: "data", Messages: true}
+	config.Attribute("right").Columns = &spec.Columns{Of: "data", Optional: true}
 	return config
 }
 
@@ -86,7 +90,7 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 		"rewards.py": "def right(completions, answer, **kwargs):\n    pass\n\ndef needs(completions, solution, level=1):\n" +
 			"    pass\n\ndef left_out(prompt):\n    pass\n\n@lib.retry\ndef decorated(solution):\n    pass\n\n" +
 			"@functools.cache\ndef kept(solution):\n    pass\n\nclass Made:\n    def __call__(self, other):\n        pass\n",
-		"a.jsonl":       "\ufeff" + `{"prompt": "1+1=", "answer": "2"}` + "\n{\"prompt\": \"2\"}\n",
+		"a.jsonl":       "\ufeff" + `{"prompt": "1+1=", "answer": "2"}` + "\n{\"prompt\": \"2\", \"answer\": \"\"}\n",
 		"a.gz.jsonl.gz": packed.String(),
 		"a.json":        ` [{"prompt": "1+1=", "answer": "2"}, {"prompt": [{}]}]`,
 		"lines.json": `{"prompt": "1", "answer": ""}` +
@@ -156,7 +160,7 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 func TestArgumentsThatAFunctionDoesNotTake(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir, map[string]string{"a.jsonl": `{"prompt": "1+1=", "answer": "2"}` + "\n{\"prompt\": \"2\"}\n"})
+	write(t, dir, map[string]string{"a.jsonl": strings.Repeat(`{"prompt": "1+1=", "answer": "2"}`+"\n", 2)})
 	for _, c := range []struct {
 		name, code, data string
 		want             string // the arguments that are not taken

@@ -31,6 +31,7 @@ type evaluator struct {
 	read      *names // variables of the environment
 	alerts    []*decode.Alert
 	held      []*decode.Evaluation
+	unread    []string // names of evaluations with a mistake that is reported
 	trackers  []*decode.Tracking
 	settings  []Setting
 }

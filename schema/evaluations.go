@@ -41,6 +41,22 @@ func Trains(inference addr.Block, blocks []*Block) (trainer, sync *Block) {
 	return nil, nil
 }
 
+// HeldOut is the attribute in which an environment has the number of its held-out tasks, by the names that environments
+// have for it, and the number; 0: it is not known.
+func HeldOut(environment *Block) (attribute string, tasks int) {
+	var c struct {
+		Tasks int `recipe:"eval_tasks"`
+		Rows  int `recipe:"eval_rows"`
+	}
+	if (spec.Ref{Address: environment.Addr.String(), Values: environment.Value}).Decode(&c) != nil {
+		return "", 0
+	}
+	if c.Rows > 0 {
+		return "eval_rows", c.Rows
+	}
+	return "eval_tasks", max(0, c.Tasks)
+}
+
 // checkEvaluations reports evaluations that cannot be made.
 func checkEvaluations(held []*decode.Evaluation, blocks []*Block) (diags hcl.Diagnostics) {
 	for _, e := range held {
@@ -69,6 +85,11 @@ func checkEvaluations(held []*decode.Evaluation, blocks []*Block) (diags hcl.Dia
 			wrong("inference is %s, but %s asks %s. Declare an environment that refers to the other one.", e.Inference,
 				e.Environment, sampler)
 		}
+		if name, held := HeldOut(found[0]); held > 0 && e.Tasks > held {
+			diags = append(diags, diagnostic.Warning(e.Range, "Fewer held-out tasks", fmt.Sprintf("evaluation.%s: tasks is %d, "+
+				"and %s holds out %d (%s): it asks these. Raise %s, or lower tasks.", e.Name, e.Tasks, e.Environment, held, name,
+				name)))
+		}
 		trainer, _ := Trains(sampler, blocks)
 		if trainer == nil {
 			wrong("no sync block brings weights to %s, so each evaluation would have the same result. "+
@@ -94,10 +115,21 @@ func syncTimeout(trainer *Block) time.Duration {
 	return time.Duration(c.SyncTimeout * float64(time.Second))
 }
 
+// evaluations are those of a recipe.
+type evaluations struct {
+	held   []*decode.Evaluation
+	unread []string // names of the others, in which a mistake is reported
+}
+
 // checkEvaluationMetric reports a metric of an evaluation that the recipe does not have.
-func checkEvaluationMetric(name, where string, held []*decode.Evaluation, at hcl.Range) hcl.Diagnostics {
+func checkEvaluationMetric(name, where string, all evaluations, at hcl.Range) hcl.Diagnostics {
+	if slices.ContainsFunc(all.unread, func(of string) bool {
+		return strings.HasPrefix(name, decode.EvaluationPrefix+of+"/")
+	}) {
+		return nil
+	}
 	var known []string
-	for _, e := range held {
+	for _, e := range all.held {
 		for _, m := range e.Metrics() {
 			if known = append(known, e.MetricName(m)); e.MetricName(m) == name {
 				return nil

@@ -13,12 +13,13 @@ import (
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // checkMetrics reports names of metrics, in alerts and stop rules, that no block in question reports. Where a block may
 // report others than its plugin declares, a name that is not declared is a warning, and so is one that is reported only
 // with an attribute that is not set.
-func checkMetrics(alerts []*decode.Alert, held []*decode.Evaluation, blocks []*Block) (diags hcl.Diagnostics) {
+func checkMetrics(alerts []*decode.Alert, held evaluations, blocks []*Block) (diags hcl.Diagnostics) {
 	for _, a := range alerts {
 		about := blocks
 		if a.Block != "" {
@@ -32,7 +33,7 @@ func checkMetrics(alerts []*decode.Alert, held []*decode.Evaluation, blocks []*B
 			continue
 		}
 		var d *hcl.Diagnostic
-		if a.Since, d = checkMetric(a.Metric, "alert."+a.Name, about, a.Range); d != nil {
+		if a.Since, a.Reporters, d = checkMetric(a.Metric, "alert."+a.Name, about, a.Range); d != nil {
 			diags = append(diags, d)
 		}
 	}
@@ -48,7 +49,7 @@ func checkMetrics(alerts []*decode.Alert, held []*decode.Evaluation, blocks []*B
 				continue
 			}
 			var d *hcl.Diagnostic
-			rules[i].Since, d = checkMetric(rule.Metric, "stop_when of "+b.Addr.String(), []*Block{b}, rule.Range)
+			rules[i].Since, _, d = checkMetric(rule.Metric, "stop_when of "+b.Addr.String(), []*Block{b}, rule.Range)
 			if d != nil {
 				diags = append(diags, d)
 			}
@@ -67,32 +68,50 @@ func named(address string, blocks []*Block) []*Block {
 	return blocks[i : i+1]
 }
 
-// checkMetric returns from when the blocks in question report a metric, where their plugins declare that.
-func checkMetric(name, where string, about []*Block, at hcl.Range) (since string, wrong *hcl.Diagnostic) {
-	unset := []string{}
-	reporting, meant, open := []string{}, "", false
+// checkMetric returns which of the blocks in question report a metric, or may, and from when, where their plugins
+// declare that.
+func checkMetric(name, where string, about []*Block, at hcl.Range) (since string, reporters []string,
+	wrong *hcl.Diagnostic) {
+	var declared, may, reporting, unset []string
+	meant, open, undeclared := "", false, false
 	for _, b := range about {
 		if b.Addr.Kind == kind.Trajectories || b.Addr.Kind.Life() == kind.Config {
 			continue // report none
 		}
 		if b.Schema == nil || b.Schema.Config == nil {
-			return "", nil
+			return "", nil, nil
 		}
-		if b.Schema.Config.Metrics == nil {
+		if b.Schema.Config.Metrics == nil { // its plugin does not say what it reports
 			if b.Addr.Kind == kind.Trainer || b.Addr.Kind == kind.Environment || len(about) == 1 {
-				return "", nil // its plugin does not say what it reports
+				undeclared, may = true, append(may, b.Addr.String())
 			}
 			continue
 		}
 		found, more := b.Schema.Config.Reports(name)
+		if found != nil && len(found.Of) > 0 {
+			if functions, known := functionsOf(b.Value, found.Of); known && !found.OneOf(name, functions) {
+				open, may, reporting = true, append(may, b.Addr.String()), append(reporting, b.Addr.String())
+				for i := range functions {
+					functions[i] = strings.Replace(found.Name, "*", functions[i], 1)
+				}
+				meant = nearest.Name(name, functions)
+				continue
+			}
+		}
 		if found != nil && (found.With == "" || isSet(b.Value, found.With)) {
-			return found.Since, nil
+			if len(declared) == 0 {
+				since = found.Since
+			}
+			declared = append(declared, b.Addr.String())
+			continue
 		}
 		if found != nil {
 			unset = append(unset, fmt.Sprintf("%s reports it only with %s", b.Addr, found.With))
 			continue
 		}
-		open = open || more
+		if more {
+			open, may = true, append(may, b.Addr.String())
+		}
 		if len(b.Schema.Config.Metrics) > 0 || len(about) == 1 {
 			reporting = append(reporting, b.Addr.String())
 		}
@@ -101,8 +120,14 @@ func checkMetric(name, where string, about []*Block, at hcl.Range) (since string
 			meant = near
 		}
 	}
+	switch {
+	case len(declared) > 0:
+		return since, declared, nil
+	case undeclared:
+		return "", may, nil
+	}
 	if len(unset) > 0 {
-		return "", diagnostic.Warning(at, "Metric not reported", fmt.Sprintf("%s is about the metric %q, "+
+		return "", nil, diagnostic.Warning(at, "Metric not reported", fmt.Sprintf("%s is about the metric %q, "+
 			"which does not "+
 			"come: %s, which is not set.", where, name, strings.Join(unset, ", ")))
 	}
@@ -111,15 +136,51 @@ func checkMetric(name, where string, about []*Block, at hcl.Range) (since string
 		hint = fmt.Sprintf(" Did you mean %q?", meant)
 	}
 	if open {
-		return "", diagnostic.Warning(at, "Metric not known", fmt.Sprintf("%s is about the metric %q, "+
+		return "", may, diagnostic.Warning(at, "Metric not known", fmt.Sprintf("%s is about the metric %q, "+
 			"which is not "+
 			"among those that %s is known to report: it holds only if the metric comes.%s", where, name,
 			strings.Join(reporting, ", "), hint))
 	}
-	return "", diagnostic.Problem(at, "Unknown metric", fmt.Sprintf("%s is about the metric %q, which "+
+	return "", nil, diagnostic.Problem(at, "Unknown metric", fmt.Sprintf("%s is about the metric %q, which "+
 		"%s does not "+
 		"report.%s recipe plugin docs KIND NAME lists the metrics of a block.", where, name, diagnostic.List(reporting),
 		hint))
+}
+
+// functionsOf are the functions that attributes of a body name, also of nested blocks (functions.function).
+// Not known: one of them is not.
+func functionsOf(body cty.Value, attributes []string) (names []string, known bool) {
+	for _, path := range attributes {
+		outer, inner, nested := strings.Cut(path, ".")
+		plain, _ := body.UnmarkDeep()
+		if !plain.IsKnown() || plain.IsNull() || !plain.Type().IsObjectType() || !plain.Type().HasAttribute(outer) {
+			continue
+		}
+		values := []cty.Value{plain.GetAttr(outer)}
+		if list := values[0]; nested {
+			if values = nil; list.IsNull() {
+				continue
+			}
+			if !list.IsKnown() {
+				return nil, false
+			}
+			for _, one := range list.AsValueSlice() {
+				values = append(values, one.GetAttr(inner))
+			}
+		}
+		for _, v := range values {
+			if !v.IsKnown() {
+				return nil, false
+			}
+			if v.IsNull() || v.Type() != cty.String {
+				continue
+			}
+			if code, err := spec.ParseCallable(v.AsString()); err == nil {
+				names = append(names, code.Function)
+			}
+		}
+	}
+	return names, true
 }
 
 // isSet reports whether the attribute at a dotted path of a body has a value other than null, false and 0, or one that

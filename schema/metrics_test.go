@@ -67,6 +67,33 @@ func TestNamesOfMetrics(t *testing.T) {
 	}
 }
 
+// A metric of a function is of one that the block names; the function may report others all the same.
+func TestMetricsOfFunctions(t *testing.T) {
+	t.Parallel()
+	config := readingConfig(t)
+	config.Metrics = []spec.Metric{{Name: "metrics/reward/*", Of: []string{"call", "calls.function"}}, {Name: "metrics/*"}}
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"f.py": "def right(completions): pass\ndef short(completions): pass\n",
+		"a.jsonl": "{\"prompt\": \"1\"}\n{\"prompt\": \"2\"}\n"})
+	const meant = `holds only if the metric comes. Did you mean "metrics/reward/right"?`
+	for metric, want := range map[string]string{"metrics/reward/right": "", "metrics/reward/short": "",
+		"metrics/reward/right_2": "", "metrics/other": "", "metrics/reward/rihgt": meant, "metrics/reward/right_": meant} {
+		source := "environment \"mine\" \"e\" {\n  call = \"f.py:right\"\n  data = \"a.jsonl\"\n  calls {\n" +
+			"    function = \"f.py:short\"\n  }\n}\nalert \"a\" {\n  metric = \"" + metric +
+			"\"\n  above = 1\n  desktop = true\n}\n"
+		_, diags := schema.LoadSource(filepath.Join(dir, "r.hcl"), []byte(source), schema.Options{Plugins: readers{config}})
+		text := ""
+		for _, d := range diags {
+			if strings.Contains(d.Summary, "etric") {
+				text += d.Detail
+			}
+		}
+		if want == "" && text != "" || !strings.Contains(text, want) {
+			t.Errorf("%s: %q, want %q", metric, text, want)
+		}
+	}
+}
+
 // From when a metric is reported is with the alert and the rule that wait for it.
 func TestMetricsComeWithTheirAttribute(t *testing.T) {
 	t.Parallel()
@@ -93,6 +120,9 @@ alert "a" {
 		want := ""
 		if reported {
 			want = "with section.weight"
+		}
+		if got := r.Alerts[0].Reporters; reported && (len(got) != 1 || got[0] != "trainer.with.t") {
+			t.Errorf("with weight %s the alert is about reports of %v", weight, got)
 		}
 		if got := r.Alerts[0].Since; got != want {
 			t.Errorf("with weight %s the alert has %q, want %q", weight, got, want)

@@ -37,12 +37,17 @@ func (ev *evaluation) computeObserver(n *node, mi *moduleInstance) *result {
 	}
 	switch {
 	case d.Diags.HasErrors() || !known:
+	case failed && !referencesKnown(s, v): // the reference is reported
 	case o.Kind == "tracking":
 		ev.p.keepTracking(d.Tracking(o, s, v))
 	case o.Kind == "evaluation":
 		ev.p.keepEvaluation(d.Evaluation(o, s, v))
 	default:
 		ev.p.keepAlert(d.Alert(o, s, v))
+	}
+	named := func(e *decode.Evaluation) bool { return e.Name == o.Name }
+	if o.Kind == "evaluation" && !slices.ContainsFunc(ev.p.held, named) {
+		ev.p.unread = append(ev.p.unread, o.Name)
 	}
 	ev.diags = append(ev.diags, d.Diags...)
 	return &result{value: v}
@@ -57,6 +62,13 @@ func withoutReferences(s *spec.Schema, v cty.Value) cty.Value {
 		}
 	}
 	return cty.ObjectVal(values)
+}
+
+// referencesKnown reports whether each attribute of a body that refers to blocks names some.
+func referencesKnown(s *spec.Schema, v cty.Value) bool {
+	return !slices.ContainsFunc(s.Attributes, func(a *spec.Attribute) bool {
+		return len(a.References) > 0 && !v.GetAttr(a.Name).IsKnown()
+	})
 }
 
 // keepEvaluation keeps an evaluation in place of an earlier one of its name; nil is none.

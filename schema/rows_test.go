@@ -56,7 +56,8 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 		"latin":  {"a.csv", "prompt,answer\n1,2\nM\xfcller,2\n", "a.csv:3: a byte is not text in UTF-8"},
 		"UTF-16": {"a.csv", "\xff\xfep\x00", "text in UTF-16"},
 		"no prompt": {"a.jsonl", good + "\n" + `{"Prompt": "1"}`,
-			`the row at a.jsonl:3 has nothing in the column "prompt"`},
+			`the row at a.jsonl:3 has nothing in the column "prompt". Every row needs a value there: add it, or remove the ` +
+				`row. Did you mean "Prompt"?`},
 		"an empty prompt": {"a.jsonl", good + `{"prompt": ""}`,
 			`the row at a.jsonl:2 has an empty text in the column "prompt"`},
 		"null": {"a.json", "[" + good + ",\n\n" + `{"prompt": null}]`,

@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"sdk"}, // the contract common to all kinds
 	{ // plumbing on it: the wire, weights, storage
 		"internal/diskwait", "internal/event", "internal/wire", "internal/eventlog", "internal/objectstore",
-		"internal/objectstore/storetest", "internal/archive", "internal/gateway", "internal/weightserver",
+		"internal/objectstore/storetest", "internal/archive", "internal/gateway", "internal/unsent", "internal/weightserver",
 		"internal/weightclient",
 	},
 	{ // what a plugin's process does with it

@@ -339,12 +339,18 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 		err = b.err
 	}
 	if err != nil {
+		if b.snap != nil && !f.asJSON {
+			_ = view.LeftOut(a.out, a.style(), b.snap) // the failure is what counts
+		}
 		return failed(err)
 	}
 	stopped := b.snap.Status == string(state.Stopped)
 	switch {
 	case f.asJSON:
 	case stopped:
+		if err = view.LeftOut(a.out, a.style(), b.snap); err != nil {
+			break
+		}
 		err = view.Stopped(a.out, a.style(), again(s.Recipe, f.targets), changedSince(s))
 	default:
 		err = a.conclude(s, b.snap)

@@ -65,7 +65,9 @@ func (a *app) dryRun(ctx context.Context, file, address string, f *tryFlags) (er
 func (a *app) dryReport(l *lone, asked [][]single.Asked, group view.TriedGroup) (*view.DryRun, error) {
 	d := &view.DryRun{Environment: l.block.Addr.String(), Says: l.says.lines()}
 	for _, c := range group.Completions {
-		d.Scores = append(d.Scores, c.Score)
+		if c.Score != nil {
+			d.Scores = append(d.Scores, *c.Score)
+		}
 	}
 	first := beginnings(asked)
 	if len(first) > 0 {

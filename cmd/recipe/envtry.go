@@ -214,7 +214,7 @@ func triedGroups(groups []trajectory.Group) ([]view.TriedGroup, error) {
 		}
 		relative := relativeAdvantages(&g)
 		for j, tokens := range g.Tokens {
-			c := view.TriedCompletion{Score: g.Scores[j], Advantage: relative[j], Tokens: trained(g.Masks[j]),
+			c := view.TriedCompletion{Score: &g.Scores[j], Advantage: relative[j], Tokens: trained(g.Masks[j]),
 				PromptTokens: len(tokens) - trained(g.Masks[j])}
 			if len(g.Advantages) > j {
 				c.Advantage = meanTrained(g.Advantages[j], g.Masks[j])
@@ -228,6 +228,9 @@ func triedGroups(groups []trajectory.Group) ([]view.TriedGroup, error) {
 				c.Part = g.Continues(j)
 				c.Masked = maskedSpans(g.Overrides[j][trajectory.OverrideMasked])
 				c.Metrics = numbers(g.Overrides[j][trajectory.OverrideMetrics])
+				if c.Failed, _ = g.Overrides[j][trajectory.OverrideFailed].(string); c.Failed != "" {
+					c.Score = nil // its number stands for the mean of the others
+				}
 			}
 			out[i].Completions = append(out[i].Completions, c)
 		}

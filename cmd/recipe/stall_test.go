@@ -183,6 +183,11 @@ func TestWhyNamesTheCause(t *testing.T) {
 			`environment\.still\.world: a group worth sending, for \d+ s; each of the last \d+ was left out: its ` +
 				`scores are all equal`,
 		},
+		"Score does not return after scores that were all equal": {
+			stillBody + world(`at = "equal"
+			after = 20`), "environment.still.world",
+			`environment\.still\.world: Score of \d+ completions, no score for \d+ s`,
+		},
 		"an engine that does not answer": {
 			strings.ReplaceAll(stillBody+world(`at = "never"`), "inference.tiny", "inference.still") +
 				"inference \"still\" \"policy\" {\n  FAST\n}\n", "inference.still.policy",

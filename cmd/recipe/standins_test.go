@@ -81,6 +81,9 @@ func (w *stillWorld) Score(context.Context, envs.Task, envs.Completion) (float64
 			select {}
 		}
 	case "equal":
+		if after := w.setup.Config.After; after > 0 && n > after*w.setup.Config.GroupSize {
+			select {}
+		}
 		return 1, nil
 	}
 	return float64(n % 2), nil

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
@@ -29,10 +28,10 @@ type rule struct {
 // absentAfter is how many reports of a block may come without a metric before that is worth a warning.
 const absentAfter = 20
 
-// missing takes an event and returns, once, what to say of a metric that does not come.
+// missing takes an event and returns, once, what to say of a metric that does not come from a block that reports it.
 func (r *rule) missing(e event.Event) string {
 	if r.Metric == "" || e.Type != event.Metrics || len(r.series) > 0 || r.told ||
-		r.Block != e.Address && (r.Block != "" || !strings.HasPrefix(e.Address, "trainer.")) {
+		!slices.Contains(r.Reporters, e.Address) {
 		return ""
 	}
 	if r.absent == nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,30 +112,38 @@ func TestDiskRule(t *testing.T) {
 	}
 }
 
-// A metric that does not come is worth one warning, after many reports of the block that it is about.
+// A metric that does not come is worth one warning, after many reports of a block that reports it.
 func TestAMetricThatDoesNotCome(t *testing.T) {
 	t.Parallel()
+	const environment = "environment.reward.sums"
 	for name, c := range map[string]struct {
 		alert decode.Alert
-		want  int
+		want  string // the block that the warning names; "": there is none
 	}{
-		"of any block":      {alert: decode.Alert{Metric: "eval/acc", Op: ">"}, want: 1},
-		"of this block":     {alert: decode.Alert{Metric: "eval/acc", Block: trainer, Op: ">"}, want: 1},
-		"of another block":  {alert: decode.Alert{Metric: "eval/acc", Block: "trainer.x.y", Op: ">"}},
-		"by its other name": {alert: decode.Alert{Metric: "reward/mean", Op: ">"}},
-		"of a state":        {alert: decode.Alert{State: "failed"}},
+		"of a trainer": {alert: decode.Alert{Metric: "eval/acc", Op: ">", Reporters: []string{trainer}}, want: trainer},
+		"of an environment": {alert: decode.Alert{Metric: "metrics/x", Op: ">", Reporters: []string{environment}},
+			want: environment},
+		"of no block's report": {alert: decode.Alert{Metric: "evaluation/e/score", Op: ">"}},
+		"by its other name":    {alert: decode.Alert{Metric: "reward/mean", Op: ">", Reporters: []string{trainer}}},
+		"of a state":           {alert: decode.Alert{State: "failed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, said := newRule(c.alert), 0
+			r, said := newRule(c.alert), []string{}
 			for _, e := range rewards(make([]float64, 2*absentAfter)...) {
-				r.take(e)
-				if r.missing(e) != "" {
-					said++
+				for _, address := range []string{trainer, environment} {
+					e.Address = address
+					r.take(e)
+					if text := r.missing(e); text != "" {
+						said = append(said, text)
+					}
 				}
 			}
-			if said != c.want {
-				t.Errorf("said %d times, want %d", said, c.want)
+			switch {
+			case c.want == "" && len(said) > 0, c.want != "" && len(said) != 1:
+				t.Errorf("said %q", said)
+			case c.want != "" && !strings.Contains(said[0], "in 20 reports of "+c.want+": it cannot fire"):
+				t.Errorf("said %q, want %s in it", said[0], c.want)
 			}
 		})
 	}

@@ -17,7 +17,7 @@ type Evaluation struct {
 	When        string     `json:"when"` // in words
 	// Count is how many evaluations there are until the trainer has done its steps; 0: not known.
 	Count   int `json:"count,omitempty"`
-	Tasks   int `json:"tasks,omitempty"` // of each; 0: the whole held-out set
+	Tasks   int `json:"tasks,omitempty"` // of each, at most; 0: the whole held-out set
 	Samples int `json:"samples"`         // completions of each task
 	// Rollouts are the completions of all evaluations together; 0: not known.
 	Rollouts int    `json:"rollouts,omitempty"`
@@ -30,8 +30,13 @@ func evaluations(r *schema.Recipe) []Evaluation {
 	for _, e := range r.Evaluations {
 		one := Evaluation{Name: e.Name, Environment: e.Environment, When: occasions(e), Tasks: e.Tasks, Samples: e.Samples,
 			Cost: fmt.Sprintf("weight updates, and so the trainer, wait while it lasts, %s at most", e.Timeout)}
-		if one.Count = countOf(r, e); one.Count > 0 && e.Tasks > 0 {
-			one.Rollouts = one.Count * e.Tasks * e.Samples
+		if b := r.Lookup(e.Environment); b != nil {
+			if _, held := schema.HeldOut(b); held > 0 && (e.Tasks == 0 || e.Tasks > held) {
+				one.Tasks = held
+			}
+		}
+		if one.Count = countOf(r, e); one.Count > 0 {
+			one.Rollouts = one.Count * one.Tasks * e.Samples
 		}
 		if g := e.Gate; g != nil {
 			one.Gate = fmt.Sprintf("%s at least %g, from step %d on; otherwise %s", g.Metric, g.AtLeast, g.From, g.Otherwise)

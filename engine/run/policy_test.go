@@ -114,6 +114,7 @@ func TestStopRules(t *testing.T) {
 func TestStopRulesWithoutTheirMetric(t *testing.T) {
 	t.Parallel()
 	s := newStopRules([]decode.StopRule{{Metric: "eval/acc", Op: ">", Since: "after an evaluation"},
+		{Metric: "evaluation/held_out/score", Op: ">"}, // an evaluation may be due later
 		{Metric: "reward/mean", Op: ">", Value: 1},
 		{Tokens: 1000}}, time.Now())
 	var said []string

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -63,7 +64,8 @@ func (s *stopRules) metrics(step int64, values map[string]float64) string {
 // absentAfter is how many reports of a trainer may come without a metric before that is worth a warning.
 const absentAfter = 20
 
-// absent returns what to say of the metrics of rules that have not come in as many reports, each once.
+// absent returns what to say of the metrics of rules that have not come in as many reports, each once. Those of
+// evaluations come with an evaluation, of which a trainer's reports say nothing.
 func (s *stopRules) absent() []string {
 	s.reports++
 	var out []string
@@ -71,6 +73,9 @@ func (s *stopRules) absent() []string {
 		name := r.Metric
 		if r.Tokens > 0 {
 			name = "tokens_total"
+		}
+		if strings.HasPrefix(name, decode.EvaluationPrefix) {
+			continue
 		}
 		if s.reports >= absentAfter && name != "" && !s.seen[i] && !s.told[i] {
 			s.told[i] = true

@@ -51,11 +51,12 @@ type cachedSeries struct {
 	Stride, Held int
 	First, Last  float64
 	Count        int
+	Sum          float64
 }
 
 // MarshalJSON implements json.Marshaler.
 func (s *Series) MarshalJSON() ([]byte, error) {
-	k := cachedSeries{Stride: s.stride, Held: s.held, First: s.First, Last: s.Last, Count: s.Count}
+	k := cachedSeries{Stride: s.stride, Held: s.held, First: s.First, Last: s.Last, Count: s.Count, Sum: s.Sum}
 	for _, p := range s.Points {
 		k.Points = binary.LittleEndian.AppendUint64(k.Points, uint64(p.Step))
 		k.Points = binary.LittleEndian.AppendUint64(k.Points, math.Float64bits(p.Value))
@@ -69,7 +70,7 @@ func (s *Series) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &k); err != nil {
 		return err
 	}
-	*s = Series{stride: k.Stride, held: k.Held, First: k.First, Last: k.Last, Count: k.Count}
+	*s = Series{stride: k.Stride, held: k.Held, First: k.First, Last: k.Last, Count: k.Count, Sum: k.Sum}
 	for pair := range slices.Chunk(k.Points, 16) {
 		if len(pair) < 16 {
 			return errors.New("a series ends within a point")

@@ -13,6 +13,7 @@ type Series struct {
 	First  float64
 	Last   float64
 	Count  int // reports, over all
+	Sum    float64
 }
 
 // Point is the mean of Value over some steps, the first of which is Step.
@@ -31,6 +32,7 @@ func (s *Series) Add(step int64, value float64) {
 	}
 	s.Last = value
 	s.Count++
+	s.Sum += value
 	if s.held > 0 && s.held < s.stride {
 		p := &s.Points[len(s.Points)-1]
 		p.Value += (value - p.Value) / float64(s.held+1)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/unsent"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -17,9 +18,7 @@ type doing struct {
 	mu        sync.Mutex
 	processes map[int]*member
 	grouped   time.Time // the last group
-	unsent    int       // groups in a row that were not sent
-	unsentWhy string
-	since     time.Time // of the first of them
+	unsent    unsent.Row
 }
 
 // member is one process.
@@ -29,9 +28,6 @@ type member struct {
 	changed time.Time // when the number of rollouts changed between none and some
 	eval    time.Time // since when it evaluates; zero: it does not
 }
-
-// unsentGroups in a row are what the trainer waits for.
-const unsentGroups = 8
 
 // take records an event of a process.
 func (d *doing) take(index int, e event) {
@@ -72,30 +68,19 @@ func (d *doing) group(e event, now time.Time) {
 	why := ""
 	switch {
 	case e.Same:
-		why = "its scores are all equal, so there is nothing to train on"
+		why = unsent.FlatScores
 	case e.Long:
-		why = "it is longer than the trainer takes"
-	default:
-		d.unsent = 0
-		return
+		why = unsent.LongSequence
 	}
-	if d.unsent == 0 {
-		d.since = now
-	}
-	d.unsent++
-	d.unsentWhy = why
+	d.unsent.Add(why, now)
 }
 
 // activities are what the block does now.
 func (d *doing) activities() []sdk.Activity {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.unsent >= unsentGroups && time.Since(d.grouped) < time.Minute {
-		return []sdk.Activity{{
-			What: "a group worth sending", Detail: fmt.Sprintf("each of the last %d was left out: %s", d.unsent, d.unsentWhy),
-			Began:  d.since,
-			Remedy: "the tasks are too easy, too hard, or scored wrongly, or their lengths do not fit",
-		}}
+	if a, ok := d.unsent.Activity(time.Now()); ok {
+		return []sdk.Activity{a}
 	}
 	var rolling, evaluating, idle int64
 	var oldestRoll, oldestEval, oldestIdle, oldestWait time.Time

@@ -1,6 +1,7 @@
 package reward
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,14 +69,16 @@ func TestOneCompletionDoesNotDecide(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit  string
 		failed string // "": all have a score
+		cause  string // what the metrics count it as
 	}{
-		"raises": {limit: "1m", failed: "ValueError: no parse"},
-		"hangs":  {limit: "500ms", failed: "hangs with the completion"},
+		"raises": {limit: "1m", failed: "ValueError: no parse", cause: "failing.py:14 ValueError"},
+		"hangs":  {limit: "500ms", failed: "hangs with the completion", cause: "score_timeout"},
 		"dies": {limit: "1m", failed: "a process that scores has ended: exit code 9, in a call of dies with the " +
-			"completion"},
-		"sleeps":    {limit: "500ms", failed: "sleeps with the completion"},
-		"blocks":    {limit: "500ms", failed: "blocks with the completion"},
-		"nothing":   {limit: "1m", failed: "every reward function returned None"},
+			"completion", cause: "a process that scores has ended"},
+		"sleeps": {limit: "500ms", failed: "sleeps with the completion", cause: "score_timeout"},
+		"blocks": {limit: "500ms", failed: "blocks with the completion", cause: "score_timeout"},
+		"nothing": {limit: "1m", failed: "every reward function returned None",
+			cause: "every reward function returned None"},
 		"as_in_trl": {limit: "1m"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,6 +113,11 @@ func TestOneCompletionDoesNotDecide(t *testing.T) {
 				t.Errorf("failed: %q", failed)
 			case c.failed != "" && (len(failed) != 1 || !strings.Contains(failed[0], c.failed)):
 				t.Errorf("failed: %q, want one: %q", failed, c.failed)
+			}
+			if c.cause != "" {
+				block.Wait("rollouts that are counted as "+c.cause, func(e *pluginpb.Event) bool {
+					return e.GetMetrics().GetValues()["rollouts_failed/"+c.cause] > 0
+				})
 			}
 		})
 	}
@@ -157,6 +165,59 @@ def talk(completions, **kwargs): return [float("7" in c[0]["content"]) for c in 
 			})
 			if p := e.GetPhase(); !strings.Contains(p.GetMessage(), want) || !p.GetFinal() {
 				t.Errorf("it ended with %v, expected %q, finally", p, want)
+			}
+		})
+	}
+}
+
+// A row that no function can be called with, or that is no prompt, is named with its line when the block starts.
+func TestRowsAreNamedWithTheirLines(t *testing.T) {
+	t.Parallel()
+	python := scripttest.Python(t, "atropos")
+	for name, c := range map[string]struct {
+		file, row string
+		more      map[string]cty.Value
+		want      string
+	}{
+		"lacks": {"rows.jsonl", `{"prompt": "1"}`, nil, "needs 'letter', which the row at rows.jsonl:14 does not have"},
+		"other": {"rows.jsonl", `{"prompt": "1", "letter": "a", "level": 1}`,
+			map[string]cty.Value{"function": cty.StringVal("strict.py:strict")},
+			"strict does not take 'level', which it is given, with the row at rows.jsonl:14"},
+		"prompt": {"rows.jsonl", `{"prompt": [{"from": "human"}], "letter": "a"}`, nil, "rows.jsonl:14: want in column 'prompt'"},
+		"image": {"rows.jsonl", `{"prompt": [{"role": "user", "content": [{"type": "image"}]}], "letter": "a"}`, nil,
+			"rows.jsonl:14: a message has a part that is no text"},
+		"table":    {"rows.csv", "prompt,letter\n\"a\nb\",1\n,2\n3,4\n", nil, "rows.csv:4: want in column 'prompt'"},
+		"expected": {"rows.jsonl", "", map[string]cty.Value{"expected_column": cty.StringVal("leter")}, "no column 'leter'"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := folder(t, "")
+			strict := "def strict(prompts, completions, completion_ids, trainer_state, log_extra, log_metric, letter):\n" +
+				"    return [1.0 for _ in completions]\n"
+			rows, err := os.ReadFile(filepath.Join(dir, "rows.jsonl"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := string(rows) + "\n" + c.row
+			if c.file != "rows.jsonl" {
+				text = c.row
+			}
+			for file, text := range map[string]string{c.file: text, "strict.py": strict} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			more := map[string]cty.Value{"dataset": cty.StringVal(c.file)}
+			maps.Copy(more, c.more)
+			def := Plugin()
+			config, _ := body(t, def, more)
+			block := plugintest.Harness(t, def)
+			block.Start(config, in(dir), scripttest.With(python))
+			e := block.Wait("a failed phase", func(e *pluginpb.Event) bool {
+				return sdk.Phase(e.GetPhase().GetPhase()) == sdk.Failed
+			})
+			if p := e.GetPhase(); !strings.Contains(p.GetMessage(), c.want) || !p.GetFinal() {
+				t.Errorf("it ended with %v, expected %q, finally", p, c.want)
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kit/script"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 var (
@@ -17,7 +18,12 @@ var (
 )
 
 // Plugin defines `environment "reward"`.
-func Plugin() *sdk.Definition { return script.Bundled("reward", description, source()) }
+func Plugin() *sdk.Definition {
+	rewards := spec.Since("in reports with scored completions",
+		spec.Metrics("metrics/reward/*", "", "mean of what the reward function of that name returned"))
+	rewards[0].Of = []string{"function", "functions.function"}
+	return script.Bundled("reward", description, source(), sdk.WithMetrics(rewards...))
+}
 
 // source has datasets for names of the hub, which brings pyarrow for Parquet. JSON lines, JSON and CSV need neither.
 func source() script.Source {

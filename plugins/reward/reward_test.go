@@ -182,11 +182,13 @@ func TestScores(t *testing.T) {
 		turns   int
 		metrics []string
 	}{
-		"jsonl":           {nil, 1, 2, []string{"counted"}},
-		"parquet":         {map[string]cty.Value{"dataset": cty.StringVal("rows.parquet")}, 1, 2, []string{"counted"}},
-		"copy of the hub": {map[string]cty.Value{"dataset": cty.StringVal("copy")}, 1, 2, []string{"counted"}},
+		"jsonl": {nil, 1, 2, []string{"counted", "reward/letters"}},
+		"parquet": {map[string]cty.Value{"dataset": cty.StringVal("rows.parquet")}, 1, 2,
+			[]string{"counted", "reward/letters"}},
+		"copy of the hub": {map[string]cty.Value{"dataset": cty.StringVal("copy")}, 1, 2,
+			[]string{"counted", "reward/letters"}},
 		"conversation": {map[string]cty.Value{"function": cty.StringVal("rewards.py:chat"),
-			"system_prompt": cty.StringVal("be brief")}, 1, 3, nil},
+			"system_prompt": cty.StringVal("be brief")}, 1, 3, []string{"reward/chat"}},
 		"several functions": {map[string]cty.Value{"function": cty.NullVal(cty.String), "functions": cty.TupleVal(
 			[]cty.Value{function("letters", 2), function("none", 1), function("letters", 0.5)})}, 2.5, 2,
 			[]string{"counted", "reward/letters"}},

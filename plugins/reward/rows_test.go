@@ -128,7 +128,8 @@ def keep(prompts, completions, id, **kwargs):
 	def, one := Plugin(), cty.NumberIntVal(1)
 	config, api := body(t, def, map[string]cty.Value{"function": cty.StringVal("rewards.py:keep"), "eval_rows": one,
 		"concurrency": one, "drop_uninformative": cty.False, "system_prompt": cty.StringVal(system),
-		"group_size": cty.NumberIntVal(2), "stop": cty.ListVal([]cty.Value{cty.StringVal(stopText)}),
+		"group_size": cty.NumberIntVal(2), "expected_column": cty.StringVal("answer"),
+		"stop": cty.ListVal([]cty.Value{cty.StringVal(stopText)}),
 		"inference": plugintest.Ref("inference.x.y", kind.Inference, outputs.Inference{BaseURL: url + "/v1",
 			Model: "m"}).Values})
 	b := plugintest.Harness(t, def)

@@ -31,14 +31,17 @@ type Alert struct {
 	Name  string
 	Block string // address that the condition is about; empty: any block
 
-	Metric  string
-	Since   string // from when the metric is reported (spec.Metric); empty: from the first report, or not known
-	Op      string // ">", "<", or "fell": by Value below the best mean so far
-	Value   float64
-	For     int    // reports in a row
-	State   string // one of AlertStates
-	Stalled time.Duration
-	Disk    float64 // GiB
+	Metric string
+	Since  string // from when the metric is reported (spec.Metric); empty: from the first report, or not known
+	// Reporters are the addresses of the blocks that report the metric, or may. Empty: none is known, as of a metric of an
+	// evaluation.
+	Reporters []string
+	Op        string // ">", "<", or "fell": by Value below the best mean so far
+	Value     float64
+	For       int    // reports in a row
+	State     string // one of AlertStates
+	Stalled   time.Duration
+	Disk      float64 // GiB
 
 	Webhook string // sensitive
 	Command []string

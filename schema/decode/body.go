@@ -8,6 +8,8 @@ package decode
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -117,7 +119,37 @@ func (d *Decoder) body(s *spec.Schema, body *hclsyntax.Body, ctx *hcl.EvalContex
 	if len(body.Blocks) > 0 {
 		d.leftBlocks(s, body, where, top)
 	}
+	d.oneOf(s, values, where, at)
 	return cty.ObjectVal(values)
+}
+
+// oneOf reports a set of attributes and blocks of which a body has not exactly one.
+func (d *Decoder) oneOf(s *spec.Schema, values map[string]cty.Value, where string, at hcl.Range) {
+	for _, names := range s.OneOf {
+		var set, quoted []string
+		known := true
+		for _, name := range names {
+			quoted = append(quoted, strconv.Quote(name))
+			v, _ := values[name].Unmark()
+			switch {
+			case v == cty.NilVal || v.IsNull():
+			case !v.IsKnown():
+				known = false
+			case s.Block(name) != nil && v.CanIterateElements() && v.LengthInt() == 0:
+			default:
+				set = append(set, strconv.Quote(name))
+			}
+		}
+		if !known || len(set) == 1 {
+			continue
+		}
+		given := "got none of them"
+		if len(set) > 0 {
+			given = "got " + strings.Join(set, " and ")
+		}
+		d.report(diagnostic.Problem(at, "Not exactly one", fmt.Sprintf("%s expects exactly one of %s; %s.", where,
+			strings.Join(quoted, " and "), given)))
+	}
 }
 
 func (d *Decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.EvalContext, where string,

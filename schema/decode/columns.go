@@ -73,6 +73,9 @@ func (d *Decoder) columns(body *hclsyntax.Body) {
 		if read[of] {
 			columns = d.Shared.code.facts.rowsOf(file, d.Shared.code.files).columns
 		}
+		if c.at == (hcl.Range{}) && c.attribute.Columns.Optional {
+			continue // the recipe does not write it
+		}
 		if c.at == (hcl.Range{}) && body.Attributes[of] != nil {
 			c.at = body.Attributes[of].Expr.Range()
 		}
@@ -82,11 +85,11 @@ func (d *Decoder) columns(body *hclsyntax.Body) {
 		case len(columns) == 0:
 		case c.members != nil:
 			if d.compareMembers(c, file, columns) && read[of] {
-				d.everyRow(c, file, c.members, false)
+				d.everyMember(c, file, c.members)
 			}
 		default:
-			if d.named(c, file, columns) && read[of] {
-				d.everyRow(c, file, []string{c.value.AsString()}, true)
+			if d.named(c, file, columns) && read[of] && !c.attribute.Columns.Optional {
+				d.everyValue(c, file, c.value.AsString())
 			}
 		}
 	}
@@ -115,7 +118,7 @@ func (d *Decoder) keptBack(c claim, file string, body *hclsyntax.Body) {
 // named reports the name of a column that the file lacks. Ok: it has it.
 func (d *Decoder) named(c claim, file string, columns []string) (ok bool) {
 	name := c.value.AsString()
-	if slices.Contains(columns, name) {
+	if slices.Contains(columns, name) || c.attribute.Columns.Optional && (name == "" || d.someRow(file, name)) {
 		return true
 	}
 	d.report(diagnostic.Problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s has no column %q. It has %s.%s",
@@ -141,14 +144,15 @@ func (d *Decoder) called(c claim, file string, columns []string) {
 	if !ok {
 		return
 	}
-	d.notTaken(c, code, signature, columns)
-	if len(columns) > 0 {
-		d.lacking(c, code, signature, file, columns)
+	taken := d.notTaken(c, code, signature, columns)
+	if len(columns) > 0 && d.lacking(c, code, signature, file, columns) && taken {
+		d.everyCall(c, code, signature, file)
 	}
 }
 
-// notTaken reports a function that fails at each call, since it is called with arguments that it does not take.
-func (d *Decoder) notTaken(c claim, code spec.Code, signature spec.Signature, columns []string) {
+// notTaken reports a function that fails at each call, since it is called with arguments that it does not take. Ok: it
+// takes all of them.
+func (d *Decoder) notTaken(c claim, code spec.Code, signature spec.Signature, columns []string) (ok bool) {
 	of := c.attribute.Columns
 	var refused []string
 	for _, argument := range slices.Concat(of.Given, columns) {
@@ -159,15 +163,16 @@ func (d *Decoder) notTaken(c claim, code spec.Code, signature spec.Signature, co
 		}
 	}
 	if !of.Every || signature.Rest || len(refused) == 0 {
-		return
+		return true
 	}
 	d.report(diagnostic.Problem(c.at, "Arguments not taken", fmt.Sprintf("%q in %s: %s of %s does not take %s, which it "+
 		"is called with by name. Write **kwargs behind its arguments.", c.attribute.Name, c.where, code.Function,
 		code.File, diagnostic.Some(refused))))
+	return false
 }
 
-// lacking reports columns that a function needs and that the file lacks.
-func (d *Decoder) lacking(c claim, code spec.Code, signature spec.Signature, file string, columns []string) {
+// lacking reports columns that a function needs and that the first row of the file lacks. Ok: it lacks none.
+func (d *Decoder) lacking(c claim, code spec.Code, signature spec.Signature, file string, columns []string) (ok bool) {
 	of, decorator := c.attribute.Columns, signature.Decorator
 	hint, lacks := "", []string{}
 	for _, argument := range signature.Needed {
@@ -181,7 +186,7 @@ func (d *Decoder) lacking(c claim, code spec.Code, signature spec.Signature, fil
 		}
 	}
 	if len(lacks) == 0 {
-		return
+		return true
 	}
 	if len(lacks) > diagnostic.MaxListed {
 		lacks = append(lacks[:diagnostic.MaxListed], fmt.Sprintf("%d more", len(lacks)-diagnostic.MaxListed))
@@ -196,12 +201,13 @@ func (d *Decoder) lacking(c claim, code spec.Code, signature spec.Signature, fil
 			"column, unless its decorator @%s gives it. The block finds out when it starts. The file has %s.%s",
 			c.attribute.Name, c.where, code.Function, code.File, lacking, file, decorator,
 			diagnostic.Some(columns), hint)))
-		return
+		return false
 	}
 	d.report(diagnostic.Problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s of %s needs %s, which %s does not "+
 		"have as a "+
 		"column. It has %s.%s%s", c.attribute.Name, c.where, code.Function, code.File, lacking, file,
 		diagnostic.Some(columns), hint, besides)))
+	return false
 }
 
 // headOfRows is how much of a file is read for its columns. In a file with a longer first row none are known,
@@ -259,6 +265,15 @@ func Rows(file string) (columns []string, rows int64) {
 	return columnsOf(file, files), rows
 }
 
+// NamesRows reports whether a file has the name of a file of rows.
+func NamesRows(file string) bool {
+	ending := path.Ext(strings.TrimSuffix(strings.ToLower(file), ".gz"))
+	return slices.Contains(endingsOfRows(), ending) || ending == ".parquet"
+}
+
+// endingsOfRows are the endings of files of rows that are text.
+func endingsOfRows() []string { return []string{".jsonl", ".ndjson", ".json", ".csv", ".tsv"} }
+
 // rowsOf is how many rows a file has. Not ok: it is not known, as of one that is too large to be read for it.
 func rowsOf(file string, files *function.Files) (rows int64, ok bool) {
 	data, ending, whole := head(file, files)
@@ -291,7 +306,7 @@ func head(file string, files *function.Files) (data []byte, ending string, whole
 	if ending == ".parquet" && !packed {
 		return nil, ending, false
 	}
-	if !slices.Contains([]string{".jsonl", ".ndjson", ".json", ".csv", ".tsv"}, ending) {
+	if !slices.Contains(endingsOfRows(), ending) {
 		return nil, "", false
 	}
 	data, err := files.Head(file, headOfRows)

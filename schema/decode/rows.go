@@ -32,64 +32,6 @@ func (d *Decoder) fileOfRows(attribute, file string, body *hclsyntax.Body) (ok b
 	return false
 }
 
-// everyRow reports the first row without one of some columns. Filled: an empty text, or null, is none either.
-func (d *Decoder) everyRow(c claim, file string, columns []string, filled bool) {
-	place, name, lacks := d.Shared.code.facts.rowWithout(file, columns, filled, d.Shared.code.files)
-	if place == "" {
-		return
-	}
-	if filled {
-		d.report(diagnostic.Problem(c.at, "Value missing", fmt.Sprintf("%q in %s: the row at %s has %s in the column %q. "+
-			"Every row needs a value there: add it, or remove the row.", c.attribute.Name, c.where, place, lacks, name)))
-		return
-	}
-	d.report(diagnostic.Problem(c.at, "Member not found", fmt.Sprintf("%q in %s: the task at %s has no member %q. Add "+
-		"it, or remove the task.", c.attribute.Name, c.where, place, name)))
-}
-
-// rowWithout finds the first row of JSON without a value in one of some columns, and says what it has there.
-func (f *facts) rowWithout(file string, columns []string, filled bool, files *function.Files) (place, column,
-	lacks string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.rowsWork += workOfRows(file, files); f.rowsWork > maxRowsWork {
-		return "", "", ""
-	}
-	data, ending, whole := head(file, files)
-	if ending == "" || ending == ".csv" || ending == ".tsv" || ending == ".parquet" {
-		return "", "", ""
-	}
-	eachRow(data, whole, func(row []byte, line int) bool {
-		for _, name := range columns {
-			switch v := member(row, name); {
-			case !v.Exists():
-				lacks = "nothing"
-			case filled && v.Type == gjson.Null:
-				lacks = "null"
-			case filled && v.Type == gjson.String && v.Str == "":
-				lacks = "an empty text"
-			default:
-				continue
-			}
-			place, column = fmt.Sprintf("%s:%d", file, line), name
-			return false
-		}
-		return true
-	})
-	return place, column, lacks
-}
-
-// member is the value of a name in an object, without gjson's paths.
-func member(row []byte, name string) (found gjson.Result) {
-	gjson.ParseBytes(row).ForEach(func(key, value gjson.Result) bool {
-		if key.Str == name {
-			found = value // the last counts, as in Python
-		}
-		return true
-	})
-	return found
-}
-
 // eachRow calls a function with the rows of JSON and the lines on which they begin, until it returns false or a row
 // cannot be read.
 func eachRow(data []byte, whole bool, call func(row []byte, line int) bool) {

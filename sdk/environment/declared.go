@@ -7,6 +7,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
+// failedPrefix begins the names of the metrics that count rollouts without a score by cause.
+const failedPrefix = "rollouts_failed/"
+
 // From when metrics are reported.
 const (
 	withCompletions = "in reports with completions"
@@ -29,8 +32,11 @@ func declared(opts []sdk.Option) []sdk.Option {
 			"by their solve rate: 0, below the curriculum's target (0.2), in it, above it (0.8), 1")),
 		spec.Since("with a curriculum, in reports after such a task", spec.Metrics("tasks/passed_over", "tasks",
 			"that the curriculum left out since the last report")),
+		spec.Since(withCompletions, spec.Metrics("rollouts", "completions", "since the last report")),
 		spec.Since(withCompletions, spec.Metrics("{rollouts_failed,infra_failed}", "completions",
 			"completions without a score")),
+		spec.Since("in reports with such completions", spec.Metrics(failedPrefix+"*", "completions",
+			"completions without a score, by cause: type and line of the exception, score_timeout")),
 		spec.Since(withCompletions, spec.Metrics("{rollouts_failed_fraction,infra_failed_fraction}",
 			"share of completions", "")),
 		spec.Since(withScores, spec.Metrics("truncated", "share of completions", "")),

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/unsent"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
@@ -312,7 +313,7 @@ func (r *rollouts) settle(ctx context.Context, o outcome) error {
 		r.finished = true
 		r.stages.finished()
 	case o.bad != nil:
-		r.lost.add(r.host, "group", o.bad)
+		r.lost.add(r.host, o.bad)
 		if r.lost.inARow >= maxFailures || r.trial && !r.fits && oneReason(o.bad) || r.lost.hopeless(o.bad, time.Now()) {
 			return r.lost.failure(o.bad)
 		}
@@ -480,12 +481,13 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, to receiver) (o 
 		var long *tooLong
 		if errors.As(err, &long) && ctx.Err() == nil {
 			r.stats.tooLong(long)
-			r.stages.made(longPrompt)
+			r.stages.unsent.Add(unsent.LongPrompt, time.Now())
 			return outcome{done: true, long: long}
 		}
 		var u *unscored
 		if errors.As(err, &u) && ctx.Err() == nil {
 			r.stats.lost(err, r.plan.N)
+			r.stages.unsent.Add(unsent.NoScores, time.Now())
 			return outcome{bad: err}
 		}
 		return r.ended(ctx, err)
@@ -493,7 +495,7 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, to receiver) (o 
 	r.rates.note(task, made, r.trained.Load())
 	if made.why != nil { // before the post: whoever gets the group knows then what it lacks
 		r.masking.Lock()
-		r.masked.add(r.host, "rollout", made.why)
+		r.masked.addRollouts(r.host, made.why)
 		r.masking.Unlock()
 	}
 	all := outcome{took: time.Since(began), done: true}
@@ -552,14 +554,14 @@ func (r *rollouts) send(working context.Context, task Task, made *rolled, to rec
 	r.stats.add(task, made, send && !long, long)
 	switch {
 	case long:
-		r.stages.made(longSequence)
+		r.stages.unsent.Add(unsent.LongSequence, time.Now())
 		return outcome{done: true, long: fmt.Errorf("its longest sequence has %d tokens, and the trainer takes %d",
 			longest(g), to.maxTokens)}
 	case !send:
-		r.stages.made(flatScores)
+		r.stages.unsent.Add(unsent.FlatScores, time.Now())
 		return outcome{done: true}
 	}
-	r.stages.made("")
+	r.stages.unsent.Add("", time.Now())
 	end := r.stages.post.begin()
 	_, err = r.api.Post(working, g)
 	end()

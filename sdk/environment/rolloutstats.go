@@ -18,6 +18,7 @@ type rolloutStats struct {
 	making making
 	counts counts
 	means  means // of the author's metrics
+	causes causes
 	show   *sdk.Sample
 	long   error // why the first group was too long for the model's context
 	told   bool  // about it
@@ -111,6 +112,7 @@ func (t *rolloutStats) add(task Task, made *rolled, sent, tooLong bool) {
 		}
 		if c.rollouts++; s.failed != nil {
 			c.failed++
+			t.causes.add(cause(s.failed), 1)
 			var infra *InfraFailed
 			if errors.As(s.failed, &infra) {
 				c.infraRollouts++
@@ -192,6 +194,7 @@ func (t *rolloutStats) lost(reason error, rollouts int64) {
 	t.counts.rollouts += float64(rollouts)
 	t.counts.failed += float64(rollouts)
 	t.counts.wasted += float64(rollouts)
+	t.causes.lost(reason, float64(rollouts))
 	var infra *InfraFailed
 	if errors.As(reason, &infra) {
 		t.counts.infraRollouts += float64(rollouts)
@@ -222,6 +225,7 @@ func (t *rolloutStats) take() (map[string]float64, *sdk.Sample) {
 	if c.rollouts > 0 {
 		values["rollouts_wasted"] = c.wasted
 		values["rollouts_failed"], values["rollouts_failed_fraction"] = c.failed, c.failed/c.rollouts
+		values["rollouts"] = c.rollouts
 	}
 	if c.passed > 0 {
 		values["tasks/passed_over"] = c.passed
@@ -246,6 +250,9 @@ func (t *rolloutStats) take() (map[string]float64, *sdk.Sample) {
 	}
 	if c.sentRollouts > 0 {
 		values["reward_sent"] = c.rewardSent / c.sentRollouts
+	}
+	for name, n := range t.causes.take() {
+		values[failedPrefix+name] = n
 	}
 	own.each(func(name string, mean float64) { values[metricPrefix+name] = mean })
 	return values, show

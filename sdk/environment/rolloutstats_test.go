@@ -96,7 +96,7 @@ func TestReasonsThatAllDifferAreToldTogether(t *testing.T) {
 	t.Parallel()
 	host, lost := &loggedHost{}, lostGroups{}
 	for i := range 1000 {
-		lost.add(host, "group", fmt.Errorf("KeyError: %d", i))
+		lost.add(host, fmt.Errorf("KeyError: %d", i))
 	}
 	if most := maxReasons + 11; len(host.lines) > most || len(lost.same) > maxReasons+1 {
 		t.Errorf("%d lines and %d reasons for 1000 groups, want %d at most", len(host.lines), len(lost.same), most)
@@ -106,12 +106,61 @@ func TestReasonsThatAllDifferAreToldTogether(t *testing.T) {
 	}
 }
 
+// quoting is an exception whose text quotes the completion.
+type quoting struct{ text, place string }
+
+func (q quoting) Error() string { return q.text }
+func (q quoting) Cause() string { return q.place }
+
+// Exceptions of one type and place are one reason, whatever their texts quote, in the log and in the metrics.
+func TestReasonsAreCountedByCause(t *testing.T) {
+	t.Parallel()
+	host, masked, lost, stats := &loggedHost{}, lostGroups{}, lostGroups{}, newRolloutStats()
+	for i := range 500 {
+		errs := []error{nil, nil, nil, quoting{fmt.Sprintf("no number in %d", i), "r.py:6 ValueError"},
+			quoting{fmt.Sprintf("no number in -%d", i), "r.py:6 ValueError"}, &scoreTimedOut{completion: fmt.Sprint(i)}}
+		why := together(errs, "completions")
+		masked.addRollouts(host, why)
+		lost.add(host, fmt.Errorf("score %d: %w", i, why))
+		made := &rolled{sequences: make([]sequence, len(errs))}
+		for j, err := range errs {
+			made.sequences[j].failed = err
+		}
+		stats.add(Task{Prompt: "a task"}, made, true, false)
+		stats.lost(why, 6)
+	}
+	// each when it has doubled: 1000 and 500 rollouts, 500 groups
+	if len(host.lines) > 10+9+9 || len(masked.same) != 2 || len(lost.same) != 1 {
+		t.Errorf("%d lines, %v, %v: %q", len(host.lines), masked.same, lost.same, host.lines)
+	}
+	values, _ := stats.take()
+	for name, want := range map[string]float64{"rollouts": 6000, "rollouts_failed": 4500,
+		"rollouts_failed/r.py:6 ValueError": 2000, "rollouts_failed/score_timeout": 1000,
+		"rollouts_failed/too few scores in the group": 1500} {
+		if values[name] != want {
+			t.Errorf("%s is %v, want %v", name, values[name], want)
+		}
+	}
+}
+
+// Names of causes are few.
+func TestManyCausesAreOthers(t *testing.T) {
+	t.Parallel()
+	var c causes
+	for i := range 1000 {
+		c.add(fmt.Sprint("cause ", i), 1)
+	}
+	if now := c.take(); len(now) != maxCauses+1 || now["other"] != 1000-maxCauses {
+		t.Errorf("%v", now)
+	}
+}
+
 // A block whose environment has refused each group with the same words is not started again.
 func TestAnEnvironmentThatRefusesEveryGroup(t *testing.T) {
 	t.Parallel()
 	refuses := func(text string, answered bool) error {
 		cause := &InfraFailed{Err: errors.New(text), Answered: answered}
-		return &unscored{text: cause.Error(), causes: []error{cause, cause}}
+		return &unscored{text: cause.Error(), causes: []error{cause}, counts: []int{2}}
 	}
 	for _, c := range []struct {
 		name  string
@@ -126,7 +175,7 @@ func TestAnEnvironmentThatRefusesEveryGroup(t *testing.T) {
 	} {
 		lost := lostGroups{ever: c.ever}
 		for _, reason := range c.lost {
-			lost.add(&loggedHost{}, "group", reason)
+			lost.add(&loggedHost{}, reason)
 		}
 		var e *sdk.Error
 		if err := lost.failure(c.lost[len(c.lost)-1]); !errors.As(err, &e) || e.Final != c.final {
@@ -140,7 +189,7 @@ func TestAnEnvironmentThatNeverWorks(t *testing.T) {
 	t.Parallel()
 	closed := func(text string) error {
 		cause := &InfraFailed{Err: errors.New(text)}
-		return &unscored{text: cause.Error(), causes: []error{cause, cause}}
+		return &unscored{text: cause.Error(), causes: []error{cause}, counts: []int{2}}
 	}
 	began := time.Now()
 	for _, c := range []struct {
@@ -159,7 +208,7 @@ func TestAnEnvironmentThatNeverWorks(t *testing.T) {
 	} {
 		lost := lostGroups{ever: c.ever, began: began}
 		for _, reason := range c.lost {
-			lost.add(&loggedHost{}, "group", reason)
+			lost.add(&loggedHost{}, reason)
 		}
 		if got := lost.hopeless(c.lost[len(c.lost)-1], began.Add(c.after)); got != c.ends {
 			t.Errorf("%s: the block ends: %t", c.name, got)

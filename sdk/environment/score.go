@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -179,37 +181,54 @@ const manyCauses = 3
 
 // together makes one error of those of a group's completions or episodes, each cause once; nil when there is none.
 func together(errs []error, what string) error {
-	var causes []error
-	count := map[string]int{}
+	u := &unscored{}
+	index := map[string]int{}
 	for _, err := range errs {
 		if err == nil {
 			continue
 		}
-		if count[err.Error()]++; count[err.Error()] == 1 {
-			causes = append(causes, err)
+		i, known := index[alike(err)]
+		if !known {
+			i = len(u.causes)
+			index[alike(err)], u.causes, u.counts = i, append(u.causes, err), append(u.counts, 0)
 		}
+		u.counts[i]++
+		u.varied = u.varied || err.Error() != u.causes[i].Error()
 	}
-	if len(causes) == 0 {
+	if len(u.causes) == 0 {
 		return nil
 	}
 	parts := make([]string, 0, manyCauses+1)
-	for _, err := range causes[:min(len(causes), manyCauses)] {
-		parts = append(parts, fmt.Sprintf("%v (%d of %d %s)", err, count[err.Error()], len(errs), what))
+	for i, err := range u.causes[:min(len(u.causes), manyCauses)] {
+		parts = append(parts, fmt.Sprintf("%v (%d of %d %s)", err, u.counts[i], len(errs), what))
 	}
-	if more := len(causes) - manyCauses; more > 0 {
+	if more := len(u.causes) - manyCauses; more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more causes", more))
 	}
-	return &unscored{text: strings.Join(parts, "; "), causes: causes}
+	u.text = strings.Join(parts, "; ")
+	return u
 }
 
 // unscored explains why the completions of a group have no score.
 type unscored struct {
 	text   string
-	causes []error
+	causes []error // the first of each that are alike
+	counts []int   // how many are like it; nil: the group was lost as a whole
+	varied bool    // their texts differ
 }
 
 func (u *unscored) Error() string   { return u.text }
 func (u *unscored) Unwrap() []error { return u.causes }
+
+// key is what groups that are left out for the same reasons have in common.
+func (u *unscored) key() string {
+	keys := make([]string, len(u.causes))
+	for i, cause := range u.causes {
+		keys[i] = alike(cause)
+	}
+	slices.Sort(keys)
+	return strings.Join(keys, "; ")
+}
 
 // lostGroups are the groups that were lost one after the other.
 type lostGroups struct {
@@ -222,37 +241,53 @@ type lostGroups struct {
 // maxReasons are told one by one: a reason with the group's own data in it would make a line of log for each group.
 const maxReasons = 32
 
-// add counts a group or a rollout (what) that is left out and reports it: the first time of each reason, then when its
-// number doubles.
-func (l *lostGroups) add(host sdk.Host, what string, reason error) {
+// add counts a group that is left out.
+func (l *lostGroups) add(host sdk.Host, reason error) {
 	l.inARow++
+	// The text of the task differs from group to group, and the reason stays.
+	key := reason.Error()
+	var u *unscored
+	if errors.As(reason, &u) {
+		key = u.key()
+	}
+	l.count(host, "group", reason, key, 1)
+}
+
+// addRollouts counts the rollouts of a group that are left out of it, by their reasons.
+func (l *lostGroups) addRollouts(host sdk.Host, reason error) {
+	var u *unscored
+	if errors.As(reason, &u) {
+		for i, n := range u.counts {
+			l.count(host, "rollout", u.causes[i], alike(u.causes[i]), n)
+		}
+	}
+}
+
+// count adds so many groups or rollouts (what) to those of a reason and reports it: the first time, then when their
+// number has doubled. Those with one key have one reason.
+func (l *lostGroups) count(host sdk.Host, what string, reason error, key string, n int) {
 	if l.same == nil {
 		l.same = map[string]int{}
 	}
-	// The text of the task differs from group to group, and the reason stays.
-	text := reason.Error()
-	var u *unscored
-	if errors.As(reason, &u) {
-		text = u.text
+	if _, known := l.same[key]; !known && len(l.same) >= maxReasons {
+		key = "" // the reasons differ from group to group as well: they are counted together
 	}
-	if _, known := l.same[text]; !known && len(l.same) >= maxReasons {
-		text = "" // the reasons differ from group to group as well: they are counted together
-	}
-	l.same[text]++
-	n := l.same[text]
-	if n&(n-1) != 0 {
+	before := l.same[key]
+	all := before + n
+	l.same[key] = all
+	if bits.Len(uint(all)) == bits.Len(uint(before)) {
 		return
 	}
 	again := ""
-	if n > 1 {
-		again = fmt.Sprintf(" (%d %ss for this reason so far)", n, what)
-		if text == "" {
-			again = fmt.Sprintf(" (%d %ss for reasons other than the first %d)", n, what, maxReasons)
+	if all > 1 {
+		again = fmt.Sprintf(" (%d %ss for this reason so far)", all, what)
+		if key == "" {
+			again = fmt.Sprintf(" (%d %ss for reasons other than the first %d)", all, what, maxReasons)
 		}
 	}
 	host.Log("warn", fmt.Sprintf("a %s is left out: %v%s", what, reason, again))
 	var p *panicked
-	if n == 1 && errors.As(reason, &p) {
+	if before == 0 && errors.As(reason, &p) {
 		fmt.Fprintf(os.Stderr, "panic in Score: %s\n%s", p.value, p.stack)
 	}
 }
@@ -268,15 +303,7 @@ func (l *lostGroups) many(what string) string {
 // oneReason reports whether a group was lost for one reason in all of its rollouts.
 func oneReason(lost error) bool {
 	var u *unscored
-	if !errors.As(lost, &u) {
-		return false
-	}
-	for _, cause := range u.causes {
-		if cause.Error() != u.causes[0].Error() {
-			return false
-		}
-	}
-	return true
+	return errors.As(lost, &u) && len(u.causes) <= 1 && !u.varied
 }
 
 // Fewer groups than maxFailures end a block whose environment fails slowly, as a server does that asks for something

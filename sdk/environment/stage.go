@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/unsent"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -61,10 +62,8 @@ type stages struct {
 	full        time.Time // since when no group may be begun; zero: there is room
 	fullWhy     string
 	over        time.Time // since when Next has no more tasks; zero: it has
-	unsent      int       // groups in a row that were not sent
-	unsentWhy   string    // of the last one
-	unsentFrom  time.Time // when the first of them was made
-	unsentLast  time.Time // and the last
+
+	unsent unsent.Row
 }
 
 func (s *stages) waitToRegister(why string) {
@@ -101,50 +100,6 @@ func (s *stages) finished() {
 	if s.over.IsZero() {
 		s.over = time.Now()
 	}
-}
-
-// Why a group is not sent.
-const (
-	flatScores   = "its scores are all equal, so there is nothing to train on"
-	longSequence = "it is longer than the trainer takes"
-	longPrompt   = "its prompt and max_tokens are together longer than the model's context"
-)
-
-// made notes a group, and why it is not sent; empty: it is.
-func (s *stages) made(why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if why == "" {
-		s.unsent = 0
-		return
-	}
-	if s.unsent == 0 {
-		s.unsentFrom = time.Now()
-	}
-	s.unsent++
-	s.unsentWhy, s.unsentLast = why, time.Now()
-}
-
-// unsentGroups in a row are what the trainer waits for: the environment works, and nothing comes of it.
-const unsentGroups = 8
-
-// fruitlessLocked returns the activity to report while work in progress leads to no group.
-func (s *stages) fruitlessLocked(now time.Time) (sdk.Activity, bool) {
-	if s.unsent < unsentGroups || now.Sub(s.unsentLast) > time.Minute {
-		return sdk.Activity{}, false
-	}
-	a := sdk.Activity{What: "a group worth sending", Began: s.unsentFrom,
-		Detail: fmt.Sprintf("each of the last %d was left out: %s", s.unsent, s.unsentWhy)}
-	switch s.unsentWhy {
-	case flatScores:
-		a.Remedy = "the tasks are too easy, too hard, or scored wrongly; drop_uninformative = false sends " +
-			"such groups all the same"
-	case longSequence:
-		a.Remedy = "lower max_tokens of the environment, or let the trainer take longer sequences"
-	case longPrompt:
-		a.Remedy = "lower max_tokens of the environment, leave out long prompts, or raise the context of the inference block"
-	}
-	return a, true
 }
 
 // activities are what the environment does now.
@@ -189,7 +144,10 @@ func (r *rollouts) activities() []sdk.Activity {
 		out = append(out, sdk.Activity{On: r.settings.Trajectories.Address, What: "the trainer to take what is posted",
 			Detail: s.fullWhy, Began: s.full})
 	}
-	if a, ok := s.fruitlessLocked(time.Now()); ok {
+	if a, ok := s.unsent.Activity(time.Now()); ok {
+		if slow != "" {
+			a.Detail += "; it waits for " + slow
+		}
 		return []sdk.Activity{a} // other work in progress gives the trainer nothing
 	}
 	return out

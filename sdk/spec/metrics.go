@@ -3,6 +3,7 @@ package spec
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -19,6 +20,20 @@ type Metric struct {
 	// With is the attribute of the block without which the metric is not reported (kl.reward_coefficient): one that is
 	// null, false or 0 counts as not set. Empty: none.
 	With string `json:"with,omitempty"`
+	// Of are attributes of the block that name functions (functions.function: of nested blocks). The * of Name is then one
+	// of these functions, with _2 and so on behind the name of one of several. Empty: it is any text.
+	Of []string `json:"of,omitempty"`
+}
+
+// OneOf reports whether the * of the metric's name is one of these functions in a name, which may be an alias.
+func (m *Metric) OneOf(name string, functions []string) bool {
+	before, after, _ := strings.Cut(m.Name, "*")
+	part := strings.TrimSuffix(strings.TrimPrefix(name, before), after)
+	return slices.ContainsFunc(functions, func(function string) bool {
+		number, numbered := strings.CutPrefix(part, function+"_")
+		_, err := strconv.Atoi(number)
+		return part == function || numbered && err == nil
+	})
 }
 
 // Since adds a moment or a condition to metrics (Metric.Since).

@@ -101,6 +101,7 @@ func (s *Schema) SetDefault(attribute, value string) error {
 func (s *Schema) Merge(other *Schema) error {
 	s.Attributes = append(s.Attributes, other.Attributes...)
 	s.Blocks = append(s.Blocks, other.Blocks...)
+	s.OneOf = append(s.OneOf, other.OneOf...)
 	s.sort()
 	return s.verify()
 }

@@ -19,6 +19,8 @@ type Schema struct {
 	Blocks     []*Block     `json:"blocks,omitempty"`
 	// Metrics are those that blocks report, of the schema of a whole block; nil: the plugin does not declare them.
 	Metrics []Metric `json:"metrics,omitempty"`
+	// OneOf has sets of names of attributes and blocks: a body must have exactly one of each set.
+	OneOf [][]string `json:"one_of,omitempty"`
 }
 
 // Change is what a new value of an attribute does to a block that is already running.
@@ -81,6 +83,10 @@ type Columns struct {
 	LeftOut []string `json:"left_out,omitempty"` // columns that a function does not get
 	// Every reports that a function is called with all other columns and all of Given by name: it must take them.
 	Every bool `json:"every,omitempty"`
+	// Messages reports that the column has prompts: each is a text, or a list of messages with role and content.
+	Messages bool `json:"messages,omitempty"`
+	// Optional reports that rows may lack the column, and all of them may where the recipe does not name it.
+	Optional bool `json:"optional,omitempty"`
 }
 
 // The formats of an attribute. Integer and duration speak of the value or, in a collection, of each element.

@@ -111,7 +111,7 @@ func write(path, text string) error {
 
 // Make reads the source and makes the draft, without writing it.
 func (r Request) Make() (Draft, error) {
-	if err := r.check(); err != nil {
+	if err := errors.Join(r.check(), r.checkData()); err != nil {
 		return Draft{}, err
 	}
 	p := &parts{Request: r, steps: 100, group: 8}

@@ -3,6 +3,7 @@ package draft
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/recipe-rl/recipe/plugins/trl"
 	"github.com/recipe-rl/recipe/plugins/verl"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -105,6 +107,7 @@ func TestRefusals(t *testing.T) {
 		"not UTF-8":          {Request{From: source("latin.py", "x = '\xff'")}, "cannot be read"},
 		"no reward":          {Request{From: source("none.py", "x = 1")}, "no function with an argument called completions"},
 		"several":            {Request{From: source("two.py", reward+other)}, "several functions"},
+		"no such data":       {Request{From: source("one.py", reward), Data: "absent.jsonl"}, "there is no such file"},
 		"another name":       {Request{From: source("one.py", reward) + ":b", Data: "x"}, "defines no b"},
 		"no dataset":         {Request{From: source("data.py", reward)}, "needs a dataset"},
 		"other arguments":    {Request{From: source("args.py", "def a(x): pass") + ":a", Data: "x"}, "takes no completions"},
@@ -135,6 +138,24 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("%v, want %q; made %v", err, c.want, d.Files)
 			}
 		})
+	}
+}
+
+// A name that a file does not define is refused with those that it does, without names inside of functions.
+func TestNamesOfAFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "near.py")
+	const text = "import re\nif re:\n    limit = 1\ndef right(completions):\n    lift = 1\nclass Judge: pass\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Request{Name: "x", From: file + ":rigth", Data: "org/rows"}.Make()
+	var e *sdk.Error
+	if !errors.As(err, &e) {
+		t.Fatal(err)
+	}
+	if want := "it defines Judge, limit, re, right; did you mean right?"; e.Remedy != want {
+		t.Errorf("%q, want %q", e.Remedy, want)
 	}
 }
 

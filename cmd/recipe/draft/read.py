@@ -320,7 +320,7 @@ def describe_python(text):
         "load_environment": "load_environment" in file.functions,
         "dependencies": dependencies(text),
         "functions": [signature(f) for f in file.functions.values() if not f.name.startswith("_")],
-        "names": sorted(set(file.values) | set(file.functions) | set(file.imports)
+        "names": sorted({name for s in file.tree.body for name in defined(s)} | set(file.functions) | set(file.imports)
                         | {n.name for n in file.tree.body if isinstance(n, ast.ClassDef)}),
     }
 

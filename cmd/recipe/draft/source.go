@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/recipe-rl/recipe/internal/nearest"
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -28,10 +29,11 @@ type parts struct {
 	python    []string // requirements of the environment
 	trainer   string
 	training  []attribute
-	config    *section // the trainer's settings under its project's names
-	blocks    []string // further blocks of the trainer
-	length    int      // tokens of a sequence; 0: not known
-	gpus      int      // of the trainer; 0: one
+	config    *section       // the trainer's settings under its project's names
+	saves     []attribute    // of a block checkpoints: every, keep_last
+	lines     map[string]int // of the source's settings
+	length    int            // tokens of a sequence; 0: not known
+	gpus      int            // of the trainer; 0: one
 	files     []File
 	left      []Left
 	before    []string // commands to run before plan
@@ -159,6 +161,9 @@ func (p *parts) fromFunction(name, symbol string, described description) error {
 		refusal := &sdk.Error{Summary: fmt.Sprintf("%s defines no %s", name, symbol)}
 		if len(described.Names) > 0 {
 			refusal.Remedy = "it defines " + strings.Join(described.Names, ", ")
+			if meant := nearest.Name(symbol, described.Names); meant != "" {
+				refusal.Remedy += "; did you mean " + meant + "?"
+			}
 		}
 		return refusal
 	}
@@ -205,6 +210,20 @@ func (p *parts) dataset(data string) error {
 			note: "held out: a fifth of them"})
 	}
 	return nil
+}
+
+// checkData refuses a dataset that has the name of a file of rows and is not there.
+func (r Request) checkData() error {
+	if !decode.NamesRows(r.Data) || isHere(r.Data) {
+		return nil
+	}
+	refusal := &sdk.Error{Summary: "--data " + r.Data + ": there is no such file",
+		Remedy: "name a file of rows, a folder, or a name of the Hugging Face hub"}
+	beside, _ := filepath.Glob(filepath.Join(filepath.Dir(r.Data), "*"+filepath.Ext(r.Data)))
+	if meant := nearest.Name(r.Data, beside); meant != "" {
+		refusal.Remedy = "did you mean " + meant + "?"
+	}
+	return refusal
 }
 
 // fromAtropos takes over an environment of Atropos, with what its config_init says.

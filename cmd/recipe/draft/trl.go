@@ -91,7 +91,7 @@ func (p *parts) fromTRL(name string, described description, flags []setting) err
 		if s.known() && s.literal() == nil || s.Name == "args" && len(flags) > 0 {
 			continue
 		}
-		p.leave(s, cmp.Or(otherArguments[s.Name], "config has the trainer's settings"))
+		p.leave(s, p.managed(cmp.Or(otherArguments[s.Name], "config has the trainer's settings")))
 	}
 	return nil
 }
@@ -253,6 +253,7 @@ func (p *parts) trlSettings(settings []setting) {
 	if _, set := given["max_completion_length"]; !set {
 		settings = append(settings, setting{Name: "max_completion_length", Value: json.RawMessage("256")}) // TRL's default
 	}
+	p.lines = linesOf(settings)
 	for _, s := range settings {
 		if !s.known() {
 			p.leave(s, "its value is known only when the program runs")
@@ -306,7 +307,7 @@ func (p *parts) trlSettings(settings []setting) {
 			p.takeModel(s)
 		case "use_vllm":
 			if on, _ := s.literal().(bool); !on {
-				p.leave(s, "an inference block always samples, here vLLM")
+				p.leave(s, "an inference block always samples")
 			}
 		case "chat_template_kwargs":
 			p.leave(s, "a column of the dataset with this name goes to the chat template")
@@ -318,7 +319,7 @@ func (p *parts) trlSettings(settings []setting) {
 				why, managed = "the inference block is the server, on GPUs of its placement", true
 			}
 			if managed {
-				p.leave(s, why)
+				p.leave(s, p.managed(why))
 				continue
 			}
 			p.config.set([]string{s.Name}, s.literal())
@@ -350,9 +351,7 @@ func (p *parts) trlCheckpoints(given map[string]setting) {
 	if how, _ := given["save_strategy"].literal().(string); how == "no" {
 		lines = []attribute{{name: "every", value: 0, note: "only at the end"}}
 	}
-	if len(lines) > 0 {
-		p.blocks = append(p.blocks, block("checkpoints", lines...))
-	}
+	p.saves = lines
 }
 
 // fromTRLFile takes over a file of settings as `trl grpo --config` reads it.

@@ -205,6 +205,7 @@ func (p *parts) fromVerl(name, program string, settings []setting) error {
 	if err := p.verlReward(given); err != nil {
 		return err
 	}
+	p.lines = linesOf(settings)
 	for _, s := range settings {
 		switch {
 		case !s.known():
@@ -212,7 +213,7 @@ func (p *parts) fromVerl(name, program string, settings []setting) error {
 		case s.literal() == nil || p.verlBlock(s):
 		default:
 			if why := instead(elsewhere, s.Name); why != "" {
-				p.leave(s, why)
+				p.leave(s, p.managed(why))
 				continue
 			}
 			p.config.set(strings.Split(strings.TrimPrefix(s.Name, "actor_rollout_ref."), "."), s.literal())
@@ -338,7 +339,7 @@ func (p *parts) verlBlock(s setting) bool {
 		p.steps = s.whole(p.steps)
 	case "trainer.save_freq":
 		if number() > 0 {
-			p.blocks = append(p.blocks, block("checkpoints", attribute{name: "every", value: number()}))
+			p.saves = []attribute{{name: "every", value: number()}}
 		}
 	default:
 		return false

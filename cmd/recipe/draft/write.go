@@ -116,6 +116,9 @@ const smallModel = "Qwen/Qwen2.5-0.5B-Instruct"
 // draft puts the parts together.
 func (p *parts) draft() Draft {
 	file := p.Name + ".hcl"
+	if p.tiny() {
+		p.leaveForTiny()
+	}
 	d := Draft{Left: p.left, About: p.about, Files: append([]File{{Path: file, Text: p.recipe()}}, p.files...)}
 	at := printable.ShellWord(file)
 	if p.Dir != "" && p.Dir != "." {
@@ -172,7 +175,7 @@ func (p *parts) head() []string {
 			"It trains the small model that is built into recipe, without a GPU: it shows that data and rewards work.",
 			"With --on gpu, recipe new writes a recipe for a model of your choice.")
 	}
-	if len(p.left) > 0 && !p.tiny() {
+	if len(p.left) > 0 {
 		lines = append(lines, "", "What is not carried over:")
 		for _, l := range p.left {
 			lines = append(lines, "  "+l.String())
@@ -312,12 +315,20 @@ func (p *parts) trainerBlock() string {
 		{name: "steps", expression: "var.steps"},
 		{name: "batch_size", value: batch, note: fmt.Sprintf("answers: prompts × %d", p.group)}}
 	if p.tiny() {
-		return block(`trainer "tiny" "policy"`, append(lines, attribute{name: "learning_rate", value: json.Number("3e-4")})...)
+		lines = append(lines, attribute{name: "learning_rate", value: json.Number("3e-4")})
+		for _, a := range p.saves {
+			a.name = map[string]string{"every": "save_every", "keep_last": "keep"}[a.name]
+			lines = append(lines, a)
+		}
+		return block(`trainer "tiny" "policy"`, lines...)
 	}
 	lines = append([]attribute{{name: "model", expression: "var.model"}}, lines...)
 	lines = append(lines, attribute{name: "max_length", value: p.sequence()})
 	lines = append(lines, p.training...)
-	inner := p.blocks
+	var inner []string
+	if len(p.saves) > 0 {
+		inner = append(inner, block("checkpoints", p.saves...))
+	}
 	switch {
 	case p.config != nil && len(p.config.names) > 0:
 		lines = append(lines, attribute{name: "config", expression: p.config.text()})

@@ -38,7 +38,7 @@ func (d *DryRun) Check() {
 	}
 	if g := (TriedGroup{}); len(d.Mixed) == 0 {
 		for _, score := range d.Scores {
-			g.Completions = append(g.Completions, TriedCompletion{Score: score})
+			g.Completions = append(g.Completions, TriedCompletion{Score: &score})
 		}
 		if len(g.Completions) > 1 && !g.equal() {
 			d.Wrong = append(d.Wrong, fmt.Sprintf("one answer has the scores %s and %s in one group: the environment or its "+

@@ -179,6 +179,42 @@ func TestStatusAndSummary(t *testing.T) {
 	golden(t, "status.txt", out.Bytes())
 }
 
+// What was left out of training is summed up by environment and reason, over all reports.
+func TestSummaryOfWhatWasLeftOut(t *testing.T) {
+	t.Parallel()
+	snap := &snapshot.Snapshot{}
+	for _, values := range []map[string]float64{
+		{"groups": 90, "groups_uninformative": 20, "groups_lost": 1, "rollouts": 720, "rollouts_failed": 12,
+			"rollouts_failed/r.py:6 ValueError": 10, "rollouts_failed/score_timeout": 2},
+		{"groups": 10, "groups_uninformative": 5, "rollouts": 80, "rollouts_failed": 1, "rollouts_failed/score_timeout": 1},
+	} {
+		snap.Apply(event.Event{Type: event.Metrics, Address: "environment.reward.sums", Metrics: values})
+	}
+	snap.Apply(event.Event{Type: event.Metrics, Address: "environment.reward.all_sent", Metrics: map[string]float64{
+		"groups": 10, "groups_uninformative": 0, "rollouts": 80, "rollouts_failed": 0}})
+	snap.Apply(event.Event{Type: event.Metrics, Address: "environment.atropos.words", Metrics: map[string]float64{
+		"env/groups": 7, "env/groups_same_scores": 3}})
+	const want = `
+environment.atropos.words: left out of training
+  of 7 groups 3 whose scores were all equal
+
+environment.reward.sums: left out of training
+  of 100 groups 25 whose scores were all equal, 1 with too few scores
+  of 800 rollouts 13 without a score: 10 r.py:6 ValueError, 3 score_timeout
+  the texts are in recipe logs environment.reward.sums --level warn
+`
+	var summary, alone bytes.Buffer
+	if err := Summary(&summary, Style{}, snap); err != nil {
+		t.Fatal(err)
+	}
+	if err := LeftOut(&alone, Style{}, snap); err != nil {
+		t.Fatal(err)
+	}
+	if summary.String() != want || alone.String() != want {
+		t.Errorf("got %s\nand %s\nwant %s", summary.String(), alone.String(), want)
+	}
+}
+
 func TestSummaryOfARunThatSaidNothing(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -1,8 +1,10 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strings"
 
@@ -37,6 +39,7 @@ func Summary(w io.Writer, s Style, snap *snapshot.Snapshot) error {
 	for _, a := range snap.Addresses() {
 		lines = append(lines, evaluated(s, snap.Blocks[a])...)
 	}
+	lines = append(lines, allLeftOut(s, snap)...)
 	if results := EvaluationLines(s, snap); len(results) > 0 {
 		lines = append(append(lines, ""), results...)
 	}
@@ -68,6 +71,83 @@ func trained(s Style, blk *snapshot.Block) []string {
 		lines = append(lines, fmt.Sprintf("  checkpoint of step %d: %s", blk.Checkpoint.Step, OneLine(blk.Checkpoint.Path)))
 	}
 	return lines
+}
+
+// LeftOut says what environments have left out of the training of a run that did not come to its end.
+func LeftOut(w io.Writer, s Style, snap *snapshot.Snapshot) error {
+	lines := allLeftOut(s, snap)
+	if len(lines) == 0 {
+		return nil
+	}
+	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	return err
+}
+
+func allLeftOut(s Style, snap *snapshot.Snapshot) (lines []string) {
+	for _, a := range snap.Addresses() {
+		lines = append(lines, leftOut(s, snap.Blocks[a])...)
+	}
+	return lines
+}
+
+// leftOut is how many of an environment's rollouts were not trained on, by the reason.
+func leftOut(s Style, blk *snapshot.Block) []string {
+	of := func(names ...string) int {
+		for _, name := range names {
+			if series := blk.History[name]; series != nil {
+				return int(series.Sum)
+			}
+		}
+		return 0
+	}
+	var parts []string
+	for _, reason := range []struct{ metric, atropos, text string }{
+		{"groups_uninformative", "env/groups_same_scores", "whose scores were all equal"},
+		{"groups_too_long", "env/groups_too_long", "too long for the model's context or the trainer"},
+		{"groups_lost", "env/groups_failed", "with too few scores"},
+	} {
+		if n := of(reason.metric, reason.atropos); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, reason.text))
+		}
+	}
+	var lines []string
+	if len(parts) > 0 {
+		all := count(of("groups", "env/groups"), "group")
+		lines = append(lines, fmt.Sprintf("  of %s %s", all, strings.Join(parts, ", ")))
+	}
+	if failed := of("rollouts_failed"); failed > 0 {
+		lines = append(lines, fmt.Sprintf("  of %s %d without a score%s", count(of("rollouts"), "rollout"), failed,
+			failedFor(blk)))
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	if of("rollouts_failed") > 0 || of("groups_lost", "env/groups_failed") > 0 {
+		lines = append(lines, "  the texts are in recipe logs "+OneLine(blk.Address)+" --level warn")
+	}
+	return append([]string{"", s.Bold(blk.Address) + ": left out of training"}, lines...)
+}
+
+// failedFor is why rollouts of a block had no score, the most frequent first.
+func failedFor(blk *snapshot.Block) string {
+	const prefix = "rollouts_failed/"
+	var names []string
+	for name := range blk.History {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(blk.History[b].Sum, blk.History[a].Sum), cmp.Compare(a, b))
+	})
+	var parts []string
+	for _, name := range names {
+		parts = append(parts, fmt.Sprintf("%d %s", int(blk.History[name].Sum), OneLine(strings.TrimPrefix(name, prefix))))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, ", ")
 }
 
 // evaluated is how the results of held-out tasks of a block have changed between its first report and its last.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -29,7 +30,7 @@ type TriedGroup struct {
 
 // TriedCompletion is one scored sequence: a rollout, or a part of one.
 type TriedCompletion struct {
-	Score        float64        `json:"score"`
+	Score        *float64       `json:"score"` // nil: it has none
 	Advantage    float64        `json:"advantage"`
 	PromptTokens int            `json:"prompt_tokens"` // tokens that are not trained on
 	Tokens       int            `json:"tokens"`        // tokens that are
@@ -38,6 +39,8 @@ type TriedCompletion struct {
 	Part bool `json:"part,omitempty"`
 	// Masked explains why the model's tokens of these spans are not trained on.
 	Masked []trajectory.MaskedSpan `json:"masked,omitempty"`
+	// Failed is why it has no score.
+	Failed string `json:"failed,omitempty"`
 	// Metrics are what the environment gives beside the score, by name.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
@@ -48,14 +51,15 @@ type TriedMessage struct {
 	Content string `json:"content"`
 }
 
-// prompt is what all completions of the group begin with.
+// prompt is what all completions of the group begin with. One that failed may have left less than that.
 func (g TriedGroup) prompt() []TriedMessage {
-	if len(g.Completions) == 0 {
+	whole := slices.DeleteFunc(slices.Clone(g.Completions), func(c TriedCompletion) bool { return c.Failed != "" })
+	if len(whole) == 0 {
 		return nil
 	}
-	first := g.Completions[0].Messages
+	first := whole[0].Messages
 	shared := len(first)
-	for _, c := range g.Completions {
+	for _, c := range whole {
 		shared = min(shared, max(0, len(c.Messages)-1)) // the last message is the model's
 		for i := range shared {
 			if c.Messages[i] != first[i] {
@@ -78,10 +82,14 @@ func (g TriedGroup) rollouts() int {
 	return n
 }
 
-// equal reports whether nothing can be learned from the group.
+// equal reports whether nothing can be learned from the group: none of its scores differs from another.
 func (g TriedGroup) equal() bool {
+	var first *float64
 	return !slices.ContainsFunc(g.Completions, func(c TriedCompletion) bool {
-		a, b := c.Score, g.Completions[0].Score
+		if first = cmp.Or(first, c.Score); c.Score == nil {
+			return false
+		}
+		a, b := *c.Score, *first
 		return math.Abs(a-b) > max(1e-12, 1e-9*max(math.Abs(a), math.Abs(b))) // less is rounding
 	})
 }
@@ -90,7 +98,7 @@ func (g TriedGroup) equal() bool {
 func (t Tried) Show(w io.Writer, s Style) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, answered by %s\n", s.Bold(t.Environment), OneLine(t.Policy))
-	sum, n, flat := 0.0, 0, 0
+	sum, n, failed, flat := 0.0, 0, 0, 0
 	for i, g := range t.Groups {
 		fmt.Fprintf(&b, "\n%s\n", s.Bold(fmt.Sprintf("Prompt %d", i+1)))
 		prompt := g.prompt()
@@ -101,8 +109,12 @@ func (t Tried) Show(w io.Writer, s Style) error {
 		times := map[string]int{}
 		for _, c := range g.Completions {
 			times[c.row(s, len(prompt), 1)]++
-			if !c.Part {
-				sum, n = sum+c.Score, n+1
+			switch {
+			case c.Part:
+			case c.Score == nil:
+				failed++
+			default:
+				sum, n = sum+*c.Score, n+1
 			}
 		}
 		parts := g.rollouts() < len(g.Completions)
@@ -118,8 +130,14 @@ func (t Tried) Show(w io.Writer, s Style) error {
 			flat++
 		}
 	}
-	fmt.Fprintf(&b, "\n%s, %s, mean score %s\n", count(len(t.Groups), "prompt"), count(n, "completion"),
-		figure(sum/max(1, float64(n))))
+	without, mean := "", "no score"
+	if failed > 0 {
+		without = fmt.Sprintf(", %d of them without a score", failed)
+	}
+	if n > 0 {
+		mean = "mean score " + figure(sum/float64(n))
+	}
+	fmt.Fprintf(&b, "\n%s, %s%s, %s\n", count(len(t.Groups), "prompt"), count(n+failed, "completion"), without, mean)
 	if flat > 0 {
 		text := fmt.Sprintf("In %d of %d groups all scores are equal: nothing can be learned from them. Training goes on "+
 			"with the others. When nearly all are so with more prompts (-n 20), too, the tasks are too easy or too hard for "+
@@ -145,7 +163,10 @@ func (c TriedCompletion) row(s Style, prompt, times int) string {
 	case len(rest) == 1:
 		text = rest[0].Content
 	case len(rest) == 0:
-		text = fmt.Sprintf("(%d tokens; the environment posts no text)", c.Tokens)
+		text = "(no text)"
+		if c.Failed == "" {
+			text = fmt.Sprintf("(%d tokens; the environment posts no text)", c.Tokens)
+		}
 	default:
 		var turns []string
 		for _, m := range rest {
@@ -159,9 +180,12 @@ func (c TriedCompletion) row(s Style, prompt, times int) string {
 	if math.Abs(advantage) < 0.005 {
 		advantage = 0 // no -0.00
 	}
-	score, change := figure(c.Score), fmt.Sprintf("%+.2f", advantage)
-	if c.Part {
-		score, change = "part", ""
+	score, change := "failed", ""
+	switch {
+	case c.Part:
+		score = "part"
+	case c.Score != nil:
+		score, change = figure(*c.Score), fmt.Sprintf("%+.2f", advantage)
 	}
 	out := fmt.Sprintf("  %s  %s  %s\n", pad(score, 7), paint(pad(change, 9)), lines[0])
 	for _, line := range lines[1:] {
@@ -170,14 +194,29 @@ func (c TriedCompletion) row(s Style, prompt, times int) string {
 	if times > 1 {
 		out = strings.TrimSuffix(out, "\n") + s.Dim(fmt.Sprintf("  ×%d", times)) + "\n"
 	}
+	if c.Failed != "" {
+		for _, line := range fold(c.Failed, s.Width-23) {
+			out += strings.Repeat(" ", 22) + s.Red(line) + "\n"
+		}
+	}
 	for _, m := range c.Masked {
 		out += strings.Repeat(" ", 22) + s.Dim(fmt.Sprintf("%s not trained: %s", count(m.End-m.Start, "token"),
 			OneLine(m.Why))) + "\n"
 	}
-	if len(c.Metrics) > 0 {
+	if len(c.Metrics) > 0 && !c.onlyScore() {
 		out += strings.Repeat(" ", 22) + s.Dim(c.metrics()) + "\n"
 	}
 	return out
+}
+
+// onlyScore reports whether the numbers beside the score repeat it: it is the reward of one function.
+func (c TriedCompletion) onlyScore() bool {
+	for name, value := range c.Metrics {
+		if !strings.HasPrefix(name, "reward/") || c.Score == nil || value != *c.Score {
+			return false
+		}
+	}
+	return len(c.Metrics) == 1
 }
 
 // metrics are the numbers beside the score, in one line.

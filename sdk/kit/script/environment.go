@@ -320,9 +320,9 @@ func (p *program) explain(err error) error {
 	case problem == nil:
 		return err
 	case problem.Kind == kindInfra:
-		return &environment.InfraFailed{Err: errors.New(problem.text())}
+		return &environment.InfraFailed{Err: &raised{errors.New(problem.text()), problem.cause(p.bundled)}}
 	}
-	return problem.asError("", p.bundled, p.packages)
+	return &raised{problem.asError("", p.bundled, p.packages), problem.cause(p.bundled)}
 }
 
 // settings are the attributes of the block that the settings class declares, as JSON.

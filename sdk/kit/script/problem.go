@@ -23,6 +23,31 @@ type problem struct {
 	Line    int    `json:"line"`
 	Code    string `json:"code"`  // the line itself
 	Trace   string `json:"trace"` // the frames of the author's code
+	Type    string `json:"type"`  // of the exception
+	// CountedAs is a name of the exception's own for what it is counted as; empty: its type and place.
+	CountedAs string `json:"counted_as"`
+}
+
+// raised is an exception of a score or a rollout.
+type raised struct {
+	error
+	cause string
+}
+
+func (r *raised) Unwrap() error { return r.error }
+
+// Cause implements environment.Caused.
+func (r *raised) Cause() string { return r.cause }
+
+// cause is what exceptions have in common that are counted together, without their texts. bundled is as in asError.
+func (p *problem) cause(bundled string) string {
+	switch {
+	case p.CountedAs != "":
+		return p.CountedAs
+	case p.File != "" && p.Line > 0 && (bundled == "" || !within(p.File, bundled)):
+		return fmt.Sprintf("%s:%d %s", filepath.Base(p.File), p.Line, p.Type)
+	}
+	return p.Type
 }
 
 // missingModule is what Python says of a module that is not installed.

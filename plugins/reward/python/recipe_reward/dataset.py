@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,36 @@ from recipe_sdk import inflate
 Row = dict[str, Any]
 
 
-def read(name: str, folder: Path, *, split: str, config: str) -> list[Row]:
+@dataclass
+class Rows:
+    """The rows of a dataset, and where they are."""
+
+    name: str
+    rows: list[Row]
+    lines: list[int]  # of each, in a table the last one; none: not known
+
+    def place(self, index: int) -> str:
+        """Where a row is, for people."""
+        return f"{self.name}:{self.lines[index]}" if self.lines else f"row {index + 1} of {self.name}"
+
+
+def read(name: str, folder: Path, *, split: str, config: str) -> Rows:
     """The rows of a file, if name ends as one does, or of a directory, both below folder; else of the hub."""
     path = folder / name
     packed = path.suffix.lower() == ".gz"
     ending = (path.with_suffix("") if packed else path).suffix.lower()
     if ending == ".parquet" and not packed:
-        return _parquet(path)
+        return Rows(name, _parquet(path), [])
     if ending in (".jsonl", ".ndjson"):
-        return _lines(_text(path), path)
+        return _lines(name, _text(path), path)
     if ending == ".json":
-        return _json(path)
+        return _json(name, path)
     if ending in (".csv", ".tsv"):
-        return _table(path, "," if ending == ".csv" else "\t")
+        return _table(name, path, "," if ending == ".csv" else "\t")
     if path.is_file():
         known = ".jsonl, .ndjson, .json, .csv and .tsv, each also as .gz, and .parquet"
         raise ValueError(f"{path}: the name of a file of rows ends in {known}")
-    return _hub(str(path) if path.is_dir() else name, split, config)
+    return Rows(name, _hub(str(path) if path.is_dir() else name, split, config), [])
 
 
 def _parquet(path: Path) -> list[Row]:
@@ -46,37 +60,42 @@ def _parquet(path: Path) -> list[Row]:
         return found
 
 
-def _lines(text: str, path: Path) -> list[Row]:
+def _lines(name: str, text: str, path: Path) -> Rows:
     """JSON objects, one a line."""
-    lines = text.split("\n")  # not splitlines, which ends a line at characters that JSON strings may hold
-    return [_object(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
+    # not splitlines, which ends a line at characters that JSON strings may hold
+    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    return Rows(name, [_object(line, f"{path}:{n}") for n, line in lines], [n for n, _ in lines])
 
 
-def _json(path: Path) -> list[Row]:
+def _json(name: str, path: Path) -> Rows:
     """A list of objects, or objects one a line, as datasets and pandas write them."""
     text = _text(path)
     try:
         rows = json.loads(text)
     except ValueError as e:
         if text.lstrip().startswith("{"):
-            return _lines(text, path)
+            return _lines(name, text, path)
         raise ValueError(f"{path}: want a list of JSON objects, or one object a line: {e}") from e
     if isinstance(rows, dict):
-        return _lines(text, path)
+        return _lines(name, text, path)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"{path}: want a list of objects")
-    return rows
+    return Rows(name, rows, [])
 
 
-def _table(path: Path, delimiter: str) -> list[Row]:
+def _table(name: str, path: Path, delimiter: str) -> Rows:
     """The lines of a table with a line of names."""
     csv.field_size_limit(1 << 30)  # a prompt may be longer than 131072 characters
     with io.StringIO(_text(path), newline="") as file:
         reader = csv.DictReader(file, delimiter=delimiter)
+        rows, ends = [], list[int]()
         try:
-            return [_line(row, f"{path}:{reader.line_num}") for row in reader]
+            for row in reader:
+                rows.append(_line(row, f"{path}:{reader.line_num}"))
+                ends.append(reader.line_num)
         except csv.Error as e:
             raise ValueError(f"{path}:{reader.line_num}: {e}") from e
+    return Rows(name, rows, ends)
 
 
 def _text(path: Path) -> str:

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from recipe_sdk.environment.load import COUNTED_AS
+
 #: Columns that TRL does not pass on.
 LEFT_OUT = ("prompt", "completion", "completion_ids")
 #: Arguments that each function gets besides columns. They win over a column of that name.
@@ -197,16 +199,27 @@ def values_of(result: Any, name: str, count: int) -> list[float | None]:
 def _number(value: Any, wanted: str, name: str) -> float:
     """One reward. A text is none, and neither is what has elements, though float takes both at times."""
     if isinstance(value, (str, bytes)) or getattr(value, "shape", ()) != () or not hasattr(value, "__float__"):
-        raise TypeError(f"{wanted} {_shown(value)}")
+        raise counted(TypeError(f"{wanted} {_shown(value)}"), f"{name} returned no number")
     made = float(value)
     if not math.isfinite(made):
-        raise ValueError(f"{name} returned {made}, which is no finite number")
+        raise counted(
+            ValueError(f"{name} returned {made}, which is no finite number"), f"{name} returned no finite number"
+        )
     if abs(made) > LARGEST:
-        raise ValueError(
-            f"{name} returned {made:g}; expected a number between -{LARGEST:g} and {LARGEST:g}: trainers add up "
-            "squares of scores in single precision"
+        raise counted(
+            ValueError(
+                f"{name} returned {made:g}; expected a number between -{LARGEST:g} and {LARGEST:g}: trainers add up "
+                "squares of scores in single precision"
+            ),
+            f"{name} returned a number out of range",
         )
     return made
+
+
+def counted(error: Exception, name: str) -> Exception:
+    """The error, which is counted under a name: its text has data of the call."""
+    setattr(error, COUNTED_AS, name)
+    return error
 
 
 def _shown(value: Any) -> str:

@@ -7,17 +7,17 @@ import json
 import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from recipe_sdk import Code, Columns, Completion, Environment, InfraFailure, Score, Task, setting
 from recipe_sdk.environment.base import TimedOut
 from recipe_sdk.environment.processes import Blocked, Died, ScoreFailed, default_processes
 
-from .dataset import Row, read
-from .functions import ARGUMENTS, LEFT_OUT, Given, Returned, TrainerState, awaited, callable_of, called, is_async
-from .functions import missing, unwanted
+from .dataset import Row, Rows, read
+from .functions import ARGUMENTS, LEFT_OUT, Given, Returned, TrainerState, awaited, callable_of, called, counted
+from .functions import is_async, missing, unwanted
 
 _ARGUMENTS = Columns("dataset", given=ARGUMENTS, left_out=LEFT_OUT, every=True)
 
@@ -34,6 +34,8 @@ class Function:
 
 @dataclass
 class Settings:
+    one_of: ClassVar = (("function", "functions"),)
+
     dataset: str = setting(
         doc="A file (.jsonl, .ndjson, .json, .csv, .tsv, each also as .gz, or .parquet) or "
         "a folder beside the recipe, or a name of the Hugging Face hub",
@@ -50,10 +52,13 @@ class Settings:
     split: str = setting("train", "Split of a dataset of the hub")
     dataset_config: str = setting("", "Configuration of a dataset of the hub, such as main")
     prompt_column: str = setting(
-        "prompt", "Column with the prompt: a text, sent as it is, or a list of messages", columns=Columns("dataset")
+        "prompt", "Column with the prompt: a text, sent as it is, or a list of messages",
+        columns=Columns("dataset", messages=True),
     )
     expected_column: str = setting(
-        "answer", "Column with the right answer, which is recorded with the completions; none is where it is missing"
+        "answer",
+        "Column with the right answer, which is recorded with the completions; none is where it is missing",
+        columns=Columns("dataset", optional=True),
     )
     system_prompt: str = setting(
         "", "Begins each conversation that has no system message. With it a text becomes the user's message"
@@ -95,7 +100,8 @@ class Reward(Environment):
         if (s.function is None) == (not s.functions):
             raise ValueError('set function = "FILE.py:NAME", or functions { … } for several, and not both')
         self.setup_scoring()
-        rows = read(s.dataset, self.context.folder, split=s.split, config=s.dataset_config)
+        found = read(s.dataset, self.context.folder, split=s.split, config=s.dataset_config)
+        rows = found.rows
         if len(rows) <= s.eval_rows:
             raise ValueError(
                 f"{s.dataset} has {len(rows)} rows, of which eval_rows = {s.eval_rows} are kept back: "
@@ -103,19 +109,12 @@ class Reward(Environment):
             )
         if s.prompt_column not in rows[0]:
             raise ValueError(f"{s.dataset} has no column {s.prompt_column!r}; it has {', '.join(rows[0])}")
-        for function, name, _ in self._functions:
-            if absent := missing(function, list(rows[0])):
-                raise ValueError(
-                    f"{name} needs {' and '.join(map(repr, absent))}, which {s.dataset} does not have as a column; it "
-                    f"has {', '.join(rows[0])}. Besides columns a function gets {', '.join(ARGUMENTS)}"
-                )
-            if refused := unwanted(function, list(rows[0])):
-                raise ValueError(
-                    f"{name} does not take {', '.join(map(repr, refused))}, which it is given, as by TRL: write "
-                    "**kwargs behind its arguments"
-                )
-        for n, row in enumerate(rows, 1):
-            self._check(row.get(s.prompt_column), n)
+        default = next(f.default for f in fields(s) if f.name == "expected_column")
+        if s.expected_column not in ("", default) and not any(s.expected_column in row for row in rows):
+            raise ValueError(f"{s.dataset} has no column {s.expected_column!r}; it has {', '.join(rows[0])}")
+        self._check_calls(found)
+        for n, row in enumerate(rows):
+            self._check(row.get(s.prompt_column), found.place(n))
         if s.system_prompt and (own := sum(_has_system(row[s.prompt_column]) for row in rows)):
             told = "have a system message, which stays in the place of system_prompt"
             self.log(f"{own} of {len(rows)} rows {told}", "warn")
@@ -137,7 +136,27 @@ class Reward(Environment):
     def scoring_processes(self) -> int:
         return self.settings.score_processes or default_processes()
 
-    def _check(self, prompt: Any, number: int) -> None:
+    def _check_calls(self, found: Rows) -> None:
+        """Whether each function can be called with the columns of every row."""
+        first: dict[tuple[str, ...], int] = {}  # the first row with these columns
+        for n, row in enumerate(found.rows):
+            first.setdefault(tuple(row), n)
+        for columns, n in first.items():
+            where = f"the row at {found.place(n)}" if n else self.settings.dataset
+            for function, name, _ in self._functions:
+                if absent := missing(function, columns):
+                    raise ValueError(
+                        f"{name} needs {' and '.join(map(repr, absent))}, which {where} does not have as a column; it "
+                        f"has {', '.join(columns)}. Besides columns a function gets {', '.join(ARGUMENTS)}"
+                    )
+                if refused := unwanted(function, columns):
+                    of = f", with {where}" if n else ""
+                    raise ValueError(
+                        f"{name} does not take {', '.join(map(repr, refused))}, which it is given{of}, as by TRL: "
+                        "write **kwargs behind its arguments"
+                    )
+
+    def _check(self, prompt: Any, place: str) -> None:
         """Whether a row's prompt is a text or a list of messages: else the run would lose groups later on."""
         if isinstance(prompt, str) and prompt:
             return
@@ -145,9 +164,13 @@ class Reward(Environment):
         if prompt and not isinstance(prompt, (str, Mapping)) and isinstance(prompt, Iterable):
             if all(isinstance(m, Mapping) and (_calls(m) or all(isinstance(m.get(k), t) for k, t in turn.items()))
                    for m in prompt):  # fmt: skip
+                try:
+                    [_plain(m) for m in prompt]
+                except ValueError as e:
+                    raise ValueError(f"{place}: {e}") from e
                 return
         raise ValueError(
-            f"row {number} of {self.settings.dataset}: want in column {self.settings.prompt_column!r} a text, or a "
+            f"{place}: want in column {self.settings.prompt_column!r} a text, or a "
             f'list of messages like {{"role": "user", "content": "…"}}, got {prompt!r:.120}'
         )
 
@@ -200,8 +223,8 @@ class Reward(Environment):
                 rewards[f"reward/{name}"] = of.value
         if not rewards:
             # Without the prompt, which whoever reports it knows: equal reasons are counted together.
-            return _raised(ValueError("every reward function returned None"))
-        return Score(total, metrics | rewards if self.settings.functions else metrics)
+            return _raised(ValueError(why := "every reward function returned None"), why)
+        return Score(total, metrics | rewards)
 
     async def _rewards(self, index: int, given: Given) -> list[_Reward | Exception]:
         """What one function gives for each completion. Where it fails with all of them together, it is called with each
@@ -209,7 +232,8 @@ class Reward(Environment):
         try:
             made = await self._called(index, given)
             if made.wrong:
-                return [_raised(TypeError(made.wrong)) for _ in given.completions]
+                counted_as = f"{self._functions[index][1]} returned no list of the group's length"
+                return [_raised(TypeError(made.wrong), counted_as) for _ in given.completions]
             return [_Reward(value, made.metrics) for value in made.values]
         except (ScoreFailed, InfraFailure, TimedOut) as e:
             name, count = self._functions[index][1], len(given.completions)
@@ -260,10 +284,10 @@ class Reward(Environment):
         return [self._task(row) for row in self._held]
 
 
-def _raised(error: Exception) -> Exception:
+def _raised(error: Exception, counted_as: str) -> Exception:
     """An error as if it had been raised: what has no traceback is taken for a failure of something else."""
     try:
-        raise error
+        raise counted(error, counted_as)
     except type(error) as e:
         return e
 

@@ -60,6 +60,8 @@ class InfraFailure(Exception):
 class TimedOut(Exception):
     """A score took longer than it may, and was ended."""
 
+    _recipe_counted_as = "score_timeout"
+
     def __init__(self, limit: float, what: str = "score") -> None:
         super().__init__(f"{what} was not done after score_timeout = {limit:g}s, and was ended")
         self.limit = limit

@@ -125,6 +125,10 @@ def imported_from(folder: Path) -> list[str]:
     return sorted(out)
 
 
+#: Attribute of exceptions whose text has data of the call: what they are counted as, instead of by type and line.
+COUNTED_AS = "_recipe_counted_as"
+
+
 def problem(error: BaseException) -> dict[str, Any]:
     """An exception for the plugin process: its text, and the author's line that raised it."""
     within = getattr(error, "exceptions", ())  # of an ExceptionGroup: what went wrong is the first one in it
@@ -132,7 +136,9 @@ def problem(error: BaseException) -> dict[str, Any]:
         return problem(within[0])
     trace = traceback.extract_tb(error.__traceback__)
     own = [f for f in trace if not ours(f.filename)]
-    out: dict[str, Any] = {"message": _text(error)}
+    out: dict[str, Any] = {"message": _text(error), "type": type(error).__name__}
+    if isinstance(counted := getattr(error, COUNTED_AS, None), str):
+        out["counted_as"] = counted[:100]
     if isinstance(error, SyntaxError) and error.filename:
         out.update(file=error.filename, line=error.lineno or 0)
         if error.text:

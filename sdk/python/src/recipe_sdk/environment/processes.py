@@ -54,6 +54,8 @@ class ScoreFailed(Exception):
 class Died(InfraFailure):
     """A process has ended during a call."""
 
+    _recipe_counted_as = "a process that scores has ended"
+
 
 class Blocked(Exception):
     """A coroutine kept the event loop, which it shares with others, for itself: their process was ended."""

@@ -35,11 +35,15 @@ class Columns:
     """Columns that a function does not get."""
     every: bool = False
     """Whether a function is called with all other columns and all of given by name, so that it must take them."""
+    messages: bool = False
+    """Whether the column has prompts: each is a text, or a list of messages with role and content."""
+    optional: bool = False
+    """Whether rows may lack the column, and all of them where the recipe does not name it."""
 
     def described(self) -> dict[str, Any]:
         out: dict[str, Any] = {"of": self.of}
         out |= {k: list(v) for k, v in (("given", self.given), ("left_out", self.left_out)) if v}
-        return out | ({"every": True} if self.every else {})
+        return out | {k: True for k in ("every", "messages", "optional") if getattr(self, k)}
 
 
 def setting(
@@ -133,7 +137,8 @@ def schema(cls: type | None) -> dict[str, Any]:
             blocks.append({"name": f.name, "nesting": "list", "schema": {"doc": f.doc, **schema(element)}})
             continue
         attributes.append(_attribute(f, kind, optional))
-    return {"attributes": attributes, "blocks": blocks}
+    one_of = [list(names) for names in getattr(cls, "one_of", ())]
+    return {"attributes": attributes, "blocks": blocks} | ({"one_of": one_of} if one_of else {})
 
 
 def build(cls: type | None, values: dict[str, Any]) -> Any:
