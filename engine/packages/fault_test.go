@@ -3,10 +3,8 @@ package packages
 import (
 	"archive/zip"
 	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -20,10 +18,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"github.com/recipe-rl/recipe/engine/packages/signature"
 	"github.com/recipe-rl/recipe/schema/parse"
 )
 
@@ -529,96 +525,4 @@ func TestHostileManifests(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-}
-
-// TestASignatureAmongManyAttachments is found.
-func TestASignatureAmongManyAttachments(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	index := build(t, "1.0.0", nil)
-	b.put("1.0.0", index)
-	private, public := keyPair(t)
-	subject, err := partial.Descriptor(index)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := openRemote(b.source.String(), b.resolver.Registries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 64 {
-		img, err := newArtifact(typeSBOM, document(fmt.Append(nil, i), typeSBOM), subject)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.attach(t.Context(), img); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := b.resolver.Registries.Sign(t.Context(), b.source, "1.0.0", private); err != nil {
-		t.Fatal(text(err))
-	}
-	policy := signature.Policy{Key: public}
-	for range 10 { // the registry lists them in any order
-		if _, err := b.resolver.Verify(t.Context(), b.source, "1.0.0", policy); err != nil {
-			t.Fatal(text(err))
-		}
-	}
-}
-
-// TestASignatureAmongJunk is found, though others that say they are signatures come before it and cannot be read.
-func TestASignatureAmongJunk(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	index := build(t, "1.0.0", nil)
-	b.put("1.0.0", index)
-	private, public := keyPair(t)
-	subject, err := partial.Descriptor(index)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := openRemote(b.source.String(), b.resolver.Registries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 100 {
-		img, err := newArtifact(bundleType+".v0.3+json", document(fmt.Append(nil, "junk ", i), bundleType+".v0.3+json"),
-			subject)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.attach(t.Context(), img); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := b.resolver.Registries.Sign(t.Context(), b.source, "1.0.0", private); err != nil {
-		t.Fatal(text(err))
-	}
-	digest, err := index.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, from := range map[string]repository{"junk": r, "junk that is not there": torn{r}} {
-		found, err := signaturesOf(t.Context(), from, digest)
-		if err != nil {
-			t.Fatalf("%s: %s", name, text(err))
-		}
-		var bundles [][]byte
-		for _, f := range found {
-			bundles = append(bundles, f.bundle)
-		}
-		if _, err := signedBy([]signature.Policy{{Key: public}}, digest, bundles); err != nil {
-			t.Errorf("%s: %s", name, text(err))
-		}
-	}
-}
-
-// torn lists attachments that are not there, before all others.
-type torn struct{ repository }
-
-func (r torn) referrers(ctx context.Context, digest v1.Hash) ([]v1.Descriptor, error) {
-	list, err := r.repository.referrers(ctx, digest)
-	missing := v1.Descriptor{ArtifactType: bundleType + ".v0.3+json", Digest: v1.Hash{Algorithm: "sha256",
-		Hex: strings.Repeat("0", 64)}}
-	return append([]v1.Descriptor{missing, missing}, list...), err
 }
