@@ -1,0 +1,136 @@
+package rescore
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/recipe-rl/recipe/engine/outfile"
+	"github.com/recipe-rl/recipe/internal/bounded"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// FormatVersion is the `v` of a file's header.
+const FormatVersion = 1
+
+// Header is the first line of a file of results: what they are scores of.
+type Header struct {
+	V           int    `json:"v"`
+	Environment string `json:"environment"`
+	Function    string `json:"function,omitempty"` // empty: the environment as the recipe has it
+	Digest      string `json:"digest"`             // of the environment's attributes and files
+}
+
+// Result is a line of the file: the scores of one group.
+type Result struct {
+	Key
+	Completions []sdk.RescoredCompletion `json:"completions,omitempty"`
+	Unable      string                   `json:"unable,omitempty"`
+}
+
+// mostLine is how many bytes a line may have.
+const mostLine = 256 << 20
+
+// Folder is the folder of a run directory in which results are kept.
+const Folder = "rescored"
+
+// File keeps results as JSON lines, each written as soon as it is known: what is killed goes on where it was.
+type File struct {
+	Done map[Key]Result
+	Path string
+	f    *os.File
+}
+
+// OpenFile opens the results of an environment in a run directory, or begins them. They are kept by digest: another
+// function, or another content of it, has a file of its own.
+func OpenFile(ctx context.Context, runDir string, h Header) (*File, error) {
+	h.V = FormatVersion
+	folder := filepath.Join(runDir, Folder)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, fmt.Errorf("create the folder of results: %w", err)
+	}
+	out := &File{Done: map[Key]Result{}, Path: filepath.Join(folder, h.Environment+"."+h.Digest+".jsonl")}
+	f, err := outfile.Continue(ctx, out.Path, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the file of results: %w", err)
+	}
+	out.f = f
+	whole, err := out.read(h)
+	if err == nil {
+		err = f.Truncate(int64(whole))
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekEnd)
+	}
+	if err == nil && whole == 0 {
+		err = out.line(h)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the file of results %s: %w", out.Path, err), f.Close())
+	}
+	return out, nil
+}
+
+// read reads complete lines and returns their length. A line that was cut off is dropped.
+func (f *File) read(h Header) (whole int, err error) {
+	lines := bufio.NewReader(f.f)
+	for n := 1; ; n++ {
+		line, err := bounded.Line(lines, mostLine)
+		if errors.Is(err, io.EOF) {
+			return whole, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		if n == 1 {
+			var found Header
+			if json.Unmarshal(line, &found) != nil || found.V != h.V || found.Digest != h.Digest {
+				return 0, &sdk.Error{Summary: "it is no file of results of this format", Remedy: "remove it"}
+			}
+		} else {
+			var r Result
+			if json.Unmarshal(line, &r) != nil {
+				return 0, &sdk.Error{Summary: fmt.Sprintf("line %d is no result", n), Remedy: "remove the file"}
+			}
+			f.Done[r.Key] = r
+		}
+		whole += len(line)
+	}
+}
+
+// Forget drops the groups of which a completion has no score, so that they are scored again.
+func (f *File) Forget() {
+	for key, r := range f.Done {
+		for _, c := range r.Completions {
+			if c.Score == nil {
+				delete(f.Done, key)
+				break
+			}
+		}
+	}
+}
+
+// Add keeps a result.
+func (f *File) Add(r Result) error {
+	f.Done[r.Key] = r
+	return f.line(r)
+}
+
+func (f *File) line(v any) error {
+	text, err := json.Marshal(v)
+	if err == nil {
+		_, err = f.f.Write(append(text, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write the file of results: %w", err)
+	}
+	return nil
+}
+
+// Close closes the file.
+func (f *File) Close() error { return f.f.Close() }
