@@ -96,13 +96,16 @@ func (a *app) rescore(ctx context.Context, named, address string, f *rescoreFlag
 			Remedy: "recipe trajectories show lists what is recorded; groups whose scores are all equal are recorded only " +
 				"with drop_uninformative = false in the environment's block"}
 	}
+	if first, reasons := record.First(); first == nil {
+		return notRescorable(block.Addr, reasons)
+	}
 	s := &rescorer{app: a, flags: f, dir: dir, recipe: r, block: block, record: record}
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
 	if err := s.prepare(ctx, recipePath(dir, run)); err != nil {
 		return err
 	}
-	results, err := rescore.OpenFile(ctx, string(dir), rescore.Header{Environment: block.Addr.FileName(),
-		Function: f.function, Digest: s.digest})
+	results, err := rescore.OpenFile(ctx, string(dir), block.Addr, rescore.Header{Function: f.function,
+		Digest: s.digest})
 	if err != nil {
 		return err
 	}
@@ -220,10 +223,7 @@ func (s *rescorer) forFunction() error {
 		}
 		function = code.Code.String()
 	}
-	first, reasons := s.record.First()
-	if first == nil {
-		return notRescorable(s.block.Addr, reasons)
-	}
+	first, _ := s.record.First()
 	row, err := first.Columns()
 	if err != nil {
 		return err

@@ -10,8 +10,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/recipe-rl/recipe/engine/outfile"
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/internal/bounded"
+	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -41,39 +42,53 @@ const Folder = "rescored"
 
 // File keeps results as JSON lines, each written as soon as it is known: what is killed goes on where it was.
 type File struct {
-	Done map[Key]Result
-	Path string
-	f    *os.File
+	Done   map[Key]Result
+	Path   string
+	f      *os.File
+	unlock func()
 }
 
-// OpenFile opens the results of an environment in a run directory, or begins them. They are kept by digest: another
-// function, or another content of it, has a file of its own.
-func OpenFile(ctx context.Context, runDir string, h Header) (*File, error) {
-	h.V = FormatVersion
+// OpenFile opens the results of an environment in a run directory, or begins them, and waits for another command that
+// writes them. They are kept by digest: another function, or another content of it, has a file of its own.
+func OpenFile(ctx context.Context, runDir string, environment addr.Block, h Header) (*File, error) {
+	h.V, h.Environment = FormatVersion, environment.String()
 	folder := filepath.Join(runDir, Folder)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("create the folder of results: %w", err)
+	if err := private.Dir(folder); err != nil {
+		return nil, err
 	}
-	out := &File{Done: map[Key]Result{}, Path: filepath.Join(folder, h.Environment+"."+h.Digest+".jsonl")}
-	f, err := outfile.Continue(ctx, out.Path, 0o600)
+	folder = filepath.Join(folder, environment.FileName()+"."+h.Digest)
+	err := private.Dir(folder)
 	if err != nil {
-		return nil, fmt.Errorf("open the file of results: %w", err)
+		return nil, err
 	}
-	out.f = f
-	whole, err := out.read(h)
-	if err == nil {
-		err = f.Truncate(int64(whole))
+	out := &File{Done: map[Key]Result{}, Path: filepath.Join(folder, "scores.jsonl")}
+	if out.unlock, err = private.LockFolder(ctx, folder, "another recipe trajectories rescore"); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		_, err = f.Seek(0, io.SeekEnd)
-	}
-	if err == nil && whole == 0 {
-		err = out.line(h)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the file of results %s: %w", out.Path, err), f.Close())
+	if err := out.open(h); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the file of results %s: %w", out.Path, err), out.Close())
 	}
 	return out, nil
+}
+
+func (f *File) open(h Header) (err error) {
+	if f.f, err = private.OpenFile(f.Path, os.O_RDWR|os.O_CREATE); err != nil {
+		return err
+	}
+	if !private.OneName(f.Path) { // what is written would be in a file elsewhere, too
+		return &sdk.Error{Summary: "the file has another name, too", Remedy: "remove it"}
+	}
+	whole, err := f.read(h)
+	if err == nil {
+		err = f.f.Truncate(int64(whole))
+	}
+	if err == nil {
+		_, err = f.f.Seek(0, io.SeekEnd)
+	}
+	if err == nil && whole == 0 {
+		err = f.line(h)
+	}
+	return err
 }
 
 // read reads complete lines and returns their length. A line that was cut off is dropped.
@@ -133,4 +148,11 @@ func (f *File) line(v any) error {
 }
 
 // Close closes the file.
-func (f *File) Close() error { return f.f.Close() }
+func (f *File) Close() error {
+	var err error
+	if f.f != nil {
+		err = f.f.Close()
+	}
+	f.unlock()
+	return err
+}
