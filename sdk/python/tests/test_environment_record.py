@@ -36,7 +36,9 @@ class Talks(Environment):
     ],
 )  # fmt: skip
 def test_data_that_json_holds_is_recorded(data: Any, recorded: bool) -> None:
-    made = Server(Recorded).record(Task("a?", data=data))
+    server = Server(Recorded)
+    server.environment = Recorded()
+    made = server.record(Task("a?", data=data))
     assert made.get("data", "none") == data if recorded else made["no_record"].startswith("its data ")
 
 
@@ -44,9 +46,21 @@ def test_a_rollout_is_not_recorded() -> None:
     assert Server(Talks).record(Task("a?", data=1)) == {}
 
 
-def test_a_recorded_task_is_scored_as_one_that_was_just_drawn() -> None:
+class Dumps(Recorded):
+    def next(self) -> Task:
+        return Task("a?", data={"letter": "a", "judge": object()})
+
+    def dump_data(self, data: Any) -> Any:
+        return data["letter"]
+
+    def load_data(self, data: Any) -> Any:
+        return {"letter": data, "judge": object()}
+
+
+@pytest.mark.parametrize("cls", [Recorded, Dumps])
+def test_a_recorded_task_is_scored_as_one_that_was_just_drawn(cls: type[Environment]) -> None:
     async def run() -> list[Any]:
-        server = Server(Recorded)
+        server = Server(cls)
         server.loop, server.one_next = asyncio.get_running_loop(), asyncio.Lock()
         await server.on_open({}, "recorded", ".", ".")
         drawn = await server.on_next()

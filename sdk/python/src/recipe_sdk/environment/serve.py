@@ -201,19 +201,21 @@ class Server:
         if self.rolls_out:  # its scores come of a rollout
             return {}
         try:
-            text = json.dumps(task.data, allow_nan=False)
+            data = self.env.dump_data(task.data)
+            text = json.dumps(data, allow_nan=False)
             if len(text) > DATA:
                 return {"no_record": f"its data has more than {DATA >> 10} KiB"}
-            if json.loads(text) == task.data:
-                return {"data": task.data}
-        except (TypeError, ValueError, RecursionError):
+            if json.loads(text) == data:
+                return {"data": data}
+        except Exception:  # nothing of training depends on it
             pass
         return {"no_record": "its data is no JSON: Task.data has something else than texts, numbers, true, false, None, "
-                             "lists and dicts with texts as keys"}  # fmt: skip
+                             "lists and dicts with texts as keys, and the environment has no dump_data for it"}  # fmt: skip
 
     async def on_restore(self, prompt: str, messages: list[dict[str, Any]], expected: str, data: Any,
                          tools: Any = None, chat_template_kwargs: Any = None) -> dict[str, Any]:  # fmt: skip
         """Makes a task again from what was recorded of it."""
+        data = await self.call(self.env.load_data, data)
         return self.keep(Task(prompt, messages, data, tools, chat_template_kwargs, expected or None))
 
     def keep(self, task: Any) -> dict[str, Any]:
