@@ -86,8 +86,8 @@ type EvaluatedCompletion struct {
 	Agent    string          `json:"agent,omitempty"` // of an environment with several agents
 }
 
-// Rescorer is an environment that scores recorded completions again, as if they had just been sampled. It is called from
-// several goroutines at once.
+// Rescorer is an environment that scores recorded completions again, as if they had just been sampled. It is called
+// from several goroutines at once.
 type Rescorer interface {
 	// Rescore scores a group. An error says that the environment cannot be used any more.
 	Rescore(ctx context.Context, group RecordedGroup) (RescoredGroup, error)

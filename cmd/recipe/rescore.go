@@ -312,8 +312,8 @@ func (s *rescorer) fill(ctx context.Context, results *rescore.File) error {
 	err = s.record.Fill(ctx, b.Plugin, results, change, s.progress)
 	if errors.Is(err, host.ErrUnsupported) {
 		return &sdk.Error{Summary: fmt.Sprintf("%s cannot score recorded rollouts", s.lone.block.Addr),
-			Remedy: "name a reward function: --function FILE.py:NAME. An environment in Go can with Restore (sdk/environment); " +
-				"one with rollouts of several turns cannot"}
+			Remedy: "name a reward function: --function FILE.py:NAME. An environment in Go needs Restore (sdk/environment) " +
+				"for it; one with rollouts of several turns cannot"}
 	}
 	if err != nil && len(results.Done) > 0 {
 		return fmt.Errorf("%w (the same command goes on with what is missing)", err)

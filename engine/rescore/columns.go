@@ -24,8 +24,8 @@ type task struct {
 	Data     json.RawMessage `json:"data"`
 }
 
-// Columns are the columns of a row for a reward function: the members of a task's data, or the data itself as the column
-// data, with the prompt, and with the right answer where there is none.
+// Columns are the columns of a row for a reward function: the members of a task's data, or the data itself as the
+// column data, with the prompt, and with the right answer where there is none.
 func (g *Group) Columns() (map[string]json.RawMessage, error) {
 	var t task
 	if err := json.Unmarshal(g.Task, &t); err != nil {

@@ -146,7 +146,7 @@ func text(g *trajectory.Group, i int, key string) string {
 
 // Reasons why a group cannot be scored again.
 const (
-	noTask   = "what its scorer was given is not recorded (by an older version, or of an environment that cannot score again)"
+	noTask   = "what its scorer was given is not recorded: its environment cannot score again, or is of an older version"
 	parts    = "its rollouts have several sequences"
 	noAnswer = "its completions are not recorded as messages"
 )

@@ -324,8 +324,8 @@ func TestWhatIsWritten(t *testing.T) {
 		!slices.Equal(got.Masks[3], []int{-100, -100, 'a', 'a', 'a', '.'}) {
 		t.Errorf("advantages %v, masks %v", got.Advantages, got.Masks)
 	}
-	if got.Overrides[1][trajectory.OverrideFailed] != "it is empty" || got.Overrides[3][trajectory.OverrideFailed] != nil ||
-		got.Overrides[0][trajectory.OverrideStop] != "." || got.PolicyVersion.Max != 3 || len(got.Task) == 0 {
+	if got.Overrides[1][trajectory.OverrideFailed] != "it is empty" ||
+		got.Overrides[3][trajectory.OverrideFailed] != nil || got.Overrides[0][trajectory.OverrideStop] != "." || got.PolicyVersion.Max != 3 || len(got.Task) == 0 {
 		t.Errorf("written: %s", to.String())
 	}
 }

@@ -48,8 +48,8 @@ func (r Rescored) Show(w io.Writer, s Style) error {
 			b.WriteString("rank         Kendall's tau is not defined: in no group scores differ before and after\n")
 		}
 		i := r.Informative
-		fmt.Fprintf(&b, "groups       of %d, %d have scores that differ before, %d after: %d gained, %d lost\n", i.Of, i.Before,
-			i.After, i.Gained, i.Lost)
+		fmt.Fprintf(&b, "groups       of %d, %d have scores that differ before, %d after: %d gained, %d lost\n", i.Of,
+			i.Before, i.After, i.Gained, i.Lost)
 	}
 	if len(r.Changes) > 0 {
 		fmt.Fprintf(&b, "\n%s\n", s.Bold("The largest changes"))

@@ -58,7 +58,7 @@ class Dumps(Recorded):
 
 
 @pytest.mark.parametrize("cls", [Recorded, Dumps])
-def test_a_recorded_task_is_scored_as_one_that_was_just_drawn(cls: type[Environment]) -> None:
+def test_a_recorded_task_is_scored_as_a_new_one(cls: type[Environment]) -> None:
     async def run() -> list[Any]:
         server = Server(cls)
         server.loop, server.one_next = asyncio.get_running_loop(), asyncio.Lock()
