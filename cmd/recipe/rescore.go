@@ -301,6 +301,9 @@ func (s *rescorer) fill(ctx context.Context, results *rescore.File) error {
 		if _, ok := m["evaluation_only"]; ok {
 			m["evaluation_only"] = cty.True
 		}
+		if s.dataset != "" {
+			s.limit(m)
+		}
 	})
 	if err != nil {
 		return err
@@ -319,6 +322,18 @@ func (s *rescorer) fill(ctx context.Context, results *rescore.File) error {
 		return fmt.Errorf("%w (the same command goes on with what is missing)", err)
 	}
 	return err
+}
+
+// limit gives the function the time of a score, and the processes, of the recipe's block.
+func (s *rescorer) limit(m map[string]cty.Value) {
+	value, _ := s.block.Value.UnmarkDeep()
+	given := value.AsValueMap()
+	for _, name := range []string{"score_timeout", "score_processes"} {
+		have, ok := m[name]
+		if v, known := given[name]; ok && known && v.IsWhollyKnown() && !v.IsNull() && v.Type().Equals(have.Type()) {
+			m[name] = v
+		}
+	}
 }
 
 // progress describes how far it is, to a person.

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/internal/bounded"
@@ -40,6 +42,9 @@ const mostLine = 256 << 20
 // Folder is the folder of a run directory in which results are kept.
 const Folder = "rescored"
 
+// scores is the name of the file in a folder of results.
+const scores = "scores.jsonl"
+
 // File keeps results as JSON lines, each written as soon as it is known: what is killed goes on where it was.
 type File struct {
 	Done   map[Key]Result
@@ -56,12 +61,16 @@ func OpenFile(ctx context.Context, runDir string, environment addr.Block, h Head
 	if err := private.Dir(folder); err != nil {
 		return nil, err
 	}
-	folder = filepath.Join(folder, environment.FileName()+"."+h.Digest)
-	err := private.Dir(folder)
+	name := environment.FileName() + "." + h.Digest
+	err := dropOldest(folder, name)
 	if err != nil {
 		return nil, err
 	}
-	out := &File{Done: map[Key]Result{}, Path: filepath.Join(folder, "scores.jsonl")}
+	folder = filepath.Join(folder, name)
+	if err := private.Dir(folder); err != nil {
+		return nil, err
+	}
+	out := &File{Done: map[Key]Result{}, Path: filepath.Join(folder, scores)}
 	if out.unlock, err = private.LockFolder(ctx, folder, "another recipe trajectories rescore"); err != nil {
 		return nil, err
 	}
@@ -70,6 +79,39 @@ func OpenFile(ctx context.Context, runDir string, environment addr.Block, h Head
 	}
 	return out, nil
 }
+
+// kept is of how many functions, or contents of one, the results are kept: those that were last used.
+const kept = 20
+
+// dropOldest makes room for results of this name.
+func dropOldest(folder, name string) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return fmt.Errorf("list the results: %w", err)
+	}
+	var others []fs.FileInfo
+	for _, e := range entries {
+		info, err := os.Stat(filepath.Join(folder, e.Name(), scores))
+		if err == nil && e.IsDir() && e.Name() != name {
+			others = append(others, named{info, e.Name()})
+		}
+	}
+	slices.SortFunc(others, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+	for _, old := range others[min(len(others), kept-1):] {
+		if err := os.RemoveAll(filepath.Join(folder, old.Name())); err != nil {
+			return fmt.Errorf("remove the oldest results: %w", err)
+		}
+	}
+	return nil
+}
+
+// named is what is known of a file, under the name of its folder.
+type named struct {
+	fs.FileInfo
+	folder string
+}
+
+func (n named) Name() string { return n.folder }
 
 func (f *File) open(h Header) (err error) {
 	if f.f, err = private.OpenFile(f.Path, os.O_RDWR|os.O_CREATE); err != nil {

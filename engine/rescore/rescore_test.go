@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -206,6 +207,27 @@ func TestRescoringGoesOn(t *testing.T) {
 	defer func() { _ = f.Close() }()
 	if len(f.Done) != 200 {
 		t.Errorf("%d of 200 results are read back", len(f.Done))
+	}
+}
+
+// Results of the functions that were last used are kept.
+func TestOldResultsAreRemoved(t *testing.T) {
+	t.Parallel()
+	dir := run(t)
+	for i := range kept + 2 {
+		f, err := OpenFile(t.Context(), dir, environment(), Header{Digest: fmt.Sprintf("d%02d", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := time.Unix(int64(1000-i), 0) // the first is the newest
+		if err := errors.Join(f.Close(), os.Chtimes(f.Path, used, used)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, err := os.ReadDir(filepath.Join(dir, Folder))
+	if err != nil || len(left) != kept || !strings.HasSuffix(left[0].Name(), "d00") ||
+		!strings.HasSuffix(left[kept-1].Name(), fmt.Sprintf("d%02d", kept+1)) {
+		t.Errorf("%v are left (%v)", left, err)
 	}
 }
 

@@ -1,11 +1,13 @@
 package rescore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -18,6 +20,9 @@ type Scorer interface {
 const (
 	mostBytes = 48 << 20 // of a group: a plugin's process takes messages of 64 MiB
 	atOnce    = 64       // groups that are scored; what is scored of them is kept at once
+	// of the groups that are scored at once, by their tokens
+	tokenBytes = 64
+	memory     = 512 << 20
 )
 
 const tooLarge = "it is too large to be sent to the environment"
@@ -39,18 +44,23 @@ func (r *Record) Fill(ctx context.Context, by Scorer, into *File, change func(*G
 ) error {
 	w := &filling{by: by, into: into, change: change, total: len(r.groups),
 		done: len(r.groups) - r.Missing(into), progress: progress}
-	group, ctx := errgroup.WithContext(ctx)
+	group, working := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
+	room := semaphore.NewWeighted(memory)
 	for _, e := range r.groups {
 		if w.known(e.key) {
 			continue
 		}
-		if ctx.Err() != nil {
+		bytes := min(int64(e.group.Tokens)*tokenBytes, memory)
+		if room.Acquire(working, bytes) != nil {
 			break
 		}
-		group.Go(func() error { return w.score(ctx, e) })
+		group.Go(func() error {
+			defer room.Release(bytes)
+			return w.score(working, e)
+		})
 	}
-	return group.Wait()
+	return cmp.Or(group.Wait(), ctx.Err())
 }
 
 // filling is one call of Fill.
