@@ -11,10 +11,7 @@ import (
 // Rescore has the block score a group again that it has posted, with rollouts of one answer.
 func (b *Block) Rescore(g trajectory.Group) *pluginpb.RescoreResponse {
 	b.t.Helper()
-	var said [][]struct {
-		Role    string `json:"role"`
-		Content string `json:"content"`
-	}
+	var said [][]json.RawMessage
 	if err := json.Unmarshal(g.Messages, &said); err != nil || len(said) != len(g.Tokens) {
 		b.t.Fatalf("%d conversations of %d sequences: %v", len(said), len(g.Tokens), err)
 	}
@@ -26,14 +23,18 @@ func (b *Block) Rescore(g trajectory.Group) *pluginpb.RescoreResponse {
 	}
 	for i, turns := range said {
 		if i == 0 {
-			request.Messages, _ = json.Marshal(turns[:len(turns)-1]) // texts
+			request.Messages, _ = json.Marshal(turns[:len(turns)-1]) // JSON already
 		}
 		c := &pluginpb.RecordedCompletion{Logprobs: g.InferenceLogprobs[i][prompt:]}
 		if len(g.Overrides) > i {
 			c.FinishReason, _ = g.Overrides[i][trajectory.OverrideFinish].(string)
 			c.Stop, _ = g.Overrides[i][trajectory.OverrideStop].(string)
 		}
-		c.Text = strings.TrimSuffix(turns[len(turns)-1].Content, c.GetStop())
+		var last struct{ Content string }
+		if err := json.Unmarshal(turns[len(turns)-1], &last); err != nil {
+			b.t.Fatal(err)
+		}
+		c.Text = strings.TrimSuffix(last.Content, c.GetStop())
 		for _, id := range g.Tokens[i][prompt:] {
 			c.Tokens = append(c.Tokens, int64(id))
 		}

@@ -23,7 +23,7 @@ from typing import Any
 from . import load, tools
 from .away import away
 from .base import Completion, Context, Environment, InfraFailure, Raised, Task, TimedOut
-from .policy import Policy, PolicyError, read, turns, whole
+from .policy import Policy, PolicyError, author_turns, read, turns, whole
 from .processes import Origin, ScoreFailed, Scorers
 from .settings import build
 from .slow import Slow
@@ -216,7 +216,7 @@ class Server:
                          tools: Any = None, chat_template_kwargs: Any = None) -> dict[str, Any]:  # fmt: skip
         """Makes a task again from what was recorded of it."""
         data = await self.call(self.env.load_data, data)
-        return self.keep(Task(prompt, messages, data, tools, chat_template_kwargs, expected or None))
+        return self.keep(Task(prompt, author_turns(messages), data, tools, chat_template_kwargs, expected or None))
 
     def keep(self, task: Any) -> dict[str, Any]:
         """Remembers a task until it is released; what the plugin process needs of it."""
