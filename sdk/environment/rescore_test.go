@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
 // answers is an environment whose tasks can be restored; the Data of a task is an answer.
@@ -108,5 +109,17 @@ func TestARecordedGroupIsScored(t *testing.T) {
 	if len(got.Completions) != 3 || got.Completions[0].Score == nil || *got.Completions[0].Score != 3 ||
 		got.Completions[1].Score != nil || got.Completions[1].Failed != "it is empty" || *got.Completions[2].Score != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// The text that stopped an answer stands in its conversation, and by itself, so that the answer is known without it.
+func TestTheStopTextIsRecorded(t *testing.T) {
+	t.Parallel()
+	s := &sample{prompt: []int{1}, completions: []Completion{{Text: "a", Stop: "\n", Finish: "stop", Tokens: []int{2},
+		Logprobs: []float64{-1}}}, spans: [][]trajectory.VersionSpan{nil}}
+	s.completions[0].metrics = newMetrics()
+	g, err := s.rolled(Task{Prompt: "a?"}, []Scored{{Score: 1}}).group(Task{Prompt: "a?"}, sampling{})
+	if err != nil || g.Overrides[0][trajectory.OverrideStop] != "\n" || !strings.Contains(string(g.Messages), `"a\n"`) {
+		t.Errorf("recorded %v, %s (%v)", g.Overrides, g.Messages, err)
 	}
 }
