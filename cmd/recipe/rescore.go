@@ -91,6 +91,13 @@ func (a *app) rescore(ctx context.Context, named, address string, f *rescoreFlag
 		return err
 	}
 	defer record.Close()
+	for _, other := range r.Blocks {
+		if other.Addr.Kind == kind.Environment && other.Addr != block.Addr &&
+			registeredName(other.Addr) == registeredName(block.Addr) {
+			record.Only(block.Addr.String())
+			break
+		}
+	}
 	if record.Groups() == 0 {
 		return &sdk.Error{Summary: fmt.Sprintf("the run has recorded no group of %s", block.Addr),
 			Remedy: "recipe trajectories show lists what is recorded; groups whose scores are all equal are recorded only " +

@@ -10,7 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/sdk"
@@ -73,6 +76,16 @@ func Open(runDir, environment string) (*Record, error) {
 		}
 	}
 	return r, nil
+}
+
+// Only leaves out the groups whose task is of another block than the one at an address: names that environments register
+// with are those of their blocks, without modules and plugins.
+func (r *Record) Only(address string) {
+	r.groups = slices.DeleteFunc(r.groups, func(e entry) bool {
+		body, _, err := e.reader.Body(e.group)
+		of := gjson.GetBytes(body, "task.environment")
+		return err == nil && of.Exists() && of.String() != address
+	})
 }
 
 // Close releases memory.

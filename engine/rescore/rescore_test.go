@@ -143,6 +143,22 @@ func TestAScorerGetsWhatTheRunsGot(t *testing.T) {
 	}
 }
 
+// Blocks of two modules have one name; their tasks say which of them it was.
+func TestGroupsOfANamesake(t *testing.T) {
+	t.Parallel()
+	var groups []*trajectory.Group
+	for _, module := range []string{"a", "b", "b"} {
+		g := recorded([]string{"a"}, []float64{1})
+		g.Task = json.RawMessage(`{"v":1,"environment":"module.` + module + `.environment.reward.letters","data":{}}`)
+		groups = append(groups, g)
+	}
+	r := open(t, run(t, groups...))
+	r.Only("module.b.environment.reward.letters")
+	if r.Groups() != 2 || r.groups[0].key.ID != 2 {
+		t.Errorf("%d groups of 2, %+v", r.Groups(), r.groups)
+	}
+}
+
 func TestWhatCannotBeScoredAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

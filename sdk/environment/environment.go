@@ -205,7 +205,8 @@ func restores[E any]() bool {
 }
 
 func oneAnswer[C Config, E Environment](env E, _ C, with rolling) roller {
-	return &single{env: env, ask: with.ask, stages: with.stages, step: with.step, timeout: with.scoreTimeout}
+	return &single{env: env, ask: with.ask, stages: with.stages, step: with.step, timeout: with.scoreTimeout,
+		address: with.address}
 }
 
 // factory makes the services of blocks. Restores: what is recorded of their groups can be scored again.

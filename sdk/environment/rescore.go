@@ -22,7 +22,8 @@ const MaxTaskData = 64 << 10
 
 // recordedTask is what is recorded of a task beside the conversation: the field task of a group.
 type recordedTask struct {
-	V int `json:"v"` // 1
+	V           int    `json:"v"`                     // 1
+	Environment string `json:"environment,omitempty"` // address of its block
 	// Messages is with how many messages each conversation of the group began; 0: with a text, which stands in the first.
 	Messages int             `json:"messages"`
 	Step     int64           `json:"step,omitempty"` // that the trainer had made
@@ -39,7 +40,7 @@ func (r *single) recorded(task Task) json.RawMessage {
 	if _, ok := any(r.env).(Restorer); !ok {
 		return nil
 	}
-	out := recordedTask{V: taskVersion, Messages: len(task.Messages), Step: r.step.Load()}
+	out := recordedTask{V: taskVersion, Environment: r.address, Messages: len(task.Messages), Step: r.step.Load()}
 	if task.Template.Tools != nil || task.Template.Arguments != nil {
 		out.Template = &task.Template
 	}

@@ -38,7 +38,7 @@ type unencodable struct{}
 func (unencodable) MarshalJSON() ([]byte, error) { return nil, errors.New("it is a connection") }
 
 func rollsOf(env Environment) *single {
-	r := &single{env: env, stages: &stages{}, step: &atomic.Int64{}}
+	r := &single{env: env, stages: &stages{}, step: &atomic.Int64{}, address: "environment.answers.a"}
 	r.step.Store(7)
 	return r
 }
@@ -60,6 +60,9 @@ func TestATaskIsRestored(t *testing.T) {
 			Expected: task.Expected})
 		if err != nil || step != 7 || string(got.data) != `"a"` {
 			t.Fatalf("%s: %+v, step %d, %v", name, got, step, err)
+		}
+		if kept := rollsOf(answers{}).recorded(task); !strings.Contains(string(kept), `"environment":"environment.answers.a"`) {
+			t.Errorf("%s: the block is not recorded: %s", name, kept)
 		}
 		got.task.Data = task.Data
 		if !reflect.DeepEqual(got.task, task) {

@@ -175,6 +175,7 @@ type single struct {
 	stages  *stages
 	step    *atomic.Int64
 	timeout time.Duration // of one score; 0: none
+	address string        // of the block
 	running atomic.Int64  // calls of Score that have not returned
 }
 
