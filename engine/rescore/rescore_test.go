@@ -363,7 +363,8 @@ func TestWhatIsWritten(t *testing.T) {
 		t.Errorf("advantages %v, masks %v", got.Advantages, got.Masks)
 	}
 	if got.Overrides[1][trajectory.OverrideFailed] != "it is empty" ||
-		got.Overrides[3][trajectory.OverrideFailed] != nil || got.Overrides[0][trajectory.OverrideStop] != "." || got.PolicyVersion.Max != 3 || len(got.Task) == 0 {
+		got.Overrides[3][trajectory.OverrideFailed] != nil || got.Overrides[0][trajectory.OverrideStop] != "." ||
+		got.PolicyVersion.Max != 3 || len(got.Task) == 0 {
 		t.Errorf("written: %s", to.String())
 	}
 }

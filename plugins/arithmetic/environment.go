@@ -80,10 +80,7 @@ func (a *additions) Score(_ context.Context, t environment.Task, c environment.C
 
 // Restore implements environment.Restorer.
 func (a *additions) Restore(_ context.Context, t environment.Task, data json.RawMessage) (environment.Task, error) {
-	var p Problem
-	err := json.Unmarshal(data, &p)
-	t.Data = p
-	return t, err
+	return environment.RestoreData[Problem](t, data)
 }
 
 // EvaluationTasks are the held-out problems.

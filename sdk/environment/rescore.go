@@ -17,6 +17,16 @@ type Restorer interface {
 	Restore(ctx context.Context, task Task, data json.RawMessage) (Task, error)
 }
 
+// RestoreData is a Restore of an environment whose tasks have a T as their Data, which JSON holds without a loss.
+func RestoreData[T any](task Task, data json.RawMessage) (Task, error) {
+	var restored T
+	if err := json.Unmarshal(data, &restored); err != nil {
+		return task, fmt.Errorf("its data is of another type now: %w", err)
+	}
+	task.Data = restored
+	return task, nil
+}
+
 // MaxTaskData is how many bytes of JSON the Data of a recorded task may have.
 const MaxTaskData = 64 << 10
 

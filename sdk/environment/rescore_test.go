@@ -26,10 +26,7 @@ func (answers) Score(_ context.Context, t Task, c Completion) (float64, error) {
 }
 
 func (answers) Restore(_ context.Context, t Task, data json.RawMessage) (Task, error) {
-	var answer string
-	err := json.Unmarshal(data, &answer)
-	t.Data = answer
-	return t, err
+	return RestoreData[string](t, data)
 }
 
 // unencodable cannot be recorded.
@@ -92,7 +89,7 @@ func TestATaskThatCannotBeRestored(t *testing.T) {
 		"newer": {json.RawMessage(`{"v":2,"data":"a"}`), messages,
 			"its task has format version 2, and this environment reads 1"},
 		"other data": {json.RawMessage(`{"v":1,"data":[1]}`), messages,
-			"json: cannot unmarshal array into Go value of type string"},
+			"its data is of another type now: json: cannot unmarshal array into Go value of type string"},
 	} {
 		got := r.rescore(t.Context(), sdk.RecordedGroup{Task: c.task, Messages: c.messages,
 			Completions: []sdk.RecordedCompletion{{Text: "a"}}})
