@@ -101,7 +101,7 @@ func (r *Record) Compare(f *File, each func(*Group, Result) error) (Comparison, 
 func (c *comparing) add(g *Group, r Result) {
 	c.out.Groups++
 	c.out.Rollouts += len(g.Before)
-	if r.Unable != "" || len(r.Completions) != len(g.Before) {
+	if r.Unable != "" || g.Unable != "" || len(r.Completions) != len(g.Before) {
 		c.out.Unable += len(g.Before)
 		c.reasons[cmp.Or(r.Unable, g.Unable, "it has changed since it was scored")] += len(g.Before)
 		return

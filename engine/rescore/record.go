@@ -128,11 +128,15 @@ func (e entry) read() (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parse(e.key, body)
+}
+
+func parse(key Key, body json.RawMessage) (*Group, error) {
 	var g trajectory.Group
 	if err := json.Unmarshal(body, &g); err != nil {
-		return nil, fmt.Errorf("read group %d of %s: %w", e.key.ID, e.key.Record, err)
+		return nil, fmt.Errorf("read group %d of %s: %w", key.ID, key.Record, err)
 	}
-	out := &Group{Key: e.key, Body: body}
+	out := &Group{Key: key, Body: body}
 	for i := range g.Tokens {
 		out.Before = append(out.Before, before(&g, i))
 	}

@@ -186,6 +186,8 @@ func TestWhatCannotBeScoredAgain(t *testing.T) {
 }
 
 // What was scored before an end is not scored again, and a line that was cut off is.
+//
+//docs:rescoring.md It can be killed
 func TestRescoringGoesOn(t *testing.T) {
 	t.Parallel()
 	var groups []*trajectory.Group
@@ -330,6 +332,8 @@ func TestComparison(t *testing.T) {
 }
 
 // What is written is a group with the new scores and, where a rollout failed or failed no more, the masks for them.
+//
+//docs:rescoring.md Train on them
 func TestWhatIsWritten(t *testing.T) {
 	t.Parallel()
 	g := recorded([]string{"a", "", "aa", "aaa"}, []float64{1, 1, 1, 1})

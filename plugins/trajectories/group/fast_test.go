@@ -64,6 +64,8 @@ func TestTheFastReaderTakesWhatEnvironmentsSend(t *testing.T) {
 }
 
 // A task is kept apart from the group's JSON, wherever it stands, and only one that is an object and of bounded size.
+//
+//docs:rescoring.md The trajectory API keeps the task in the record and gives it to no trainer
 func TestATaskIsForTheRecordAlone(t *testing.T) {
 	t.Parallel()
 	const before = `{"tokens":[[1]],"masks":[[1]],"scores":[1]`
