@@ -89,7 +89,7 @@ type EvaluatedCompletion struct {
 // Rescorer is an environment that scores recorded completions again, as if they had just been sampled. It is called
 // from several goroutines at once.
 type Rescorer interface {
-	// Rescore scores a group. An error says that the environment cannot be used any more.
+	// Rescore scores a group. An error means that the environment cannot be used any more.
 	Rescore(ctx context.Context, group RecordedGroup) (RescoredGroup, error)
 }
 

@@ -53,7 +53,7 @@ prompts, completions and columns. Without it the environment scores as it now is
 
 Results are kept in the run directory while they come, by the content of the function and the settings: the same
 command later scores only what is missing. --write keeps the groups with their new scores in a file for recipe
-trajectories replay. docs/rescoring.md says what is recorded and what cannot be scored again.`,
+trajectories replay. docs/rescoring.md lists what is recorded and what cannot be scored again.`,
 		Example: `  recipe trajectories rescore math.hcl environment.reward.math --function new_rewards.py:score
   recipe trajectories rescore math.hcl environment.reward.math --write rescored.jsonl`,
 		Args: cobra.ExactArgs(2),
@@ -145,7 +145,7 @@ type rescorer struct {
 	block  *schema.Block // of the recipe
 	record *rescore.Record
 
-	fixed   *single.Fixed // answers in place of the policy, which nobody asks
+	fixed   *single.Fixed // stands for the policy, which is not asked
 	lone    *lone
 	digest  string
 	dataset string // of the function's environment
@@ -282,7 +282,7 @@ func notRescorable(at addr.Block, reasons map[string]int) error {
 	}
 	return &sdk.Error{Summary: fmt.Sprintf("no recorded group of %s can be scored again: %s", at,
 		strings.Join(parts, "; ")),
-		Remedy: "docs/rescoring.md says what is recorded: environments of one answer with data that JSON can hold"}
+		Remedy: "docs/rescoring.md lists what is recorded: environments of one answer with data that JSON can hold"}
 }
 
 // about is what the function's environment is started with: the Python and the variables of the recipe's block, where

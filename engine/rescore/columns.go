@@ -61,7 +61,7 @@ func (g *Group) Columns() (map[string]json.RawMessage, error) {
 func (g *Group) ForFunction() {
 	row, err := g.Columns()
 	if err != nil {
-		return // the environment says what is wrong with the task
+		return // the environment reports what is wrong with the task
 	}
 	var whole map[string]json.RawMessage
 	if json.Unmarshal(g.Task, &whole) != nil || whole["data"] == nil {

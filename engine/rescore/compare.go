@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -73,12 +74,24 @@ type comparing struct {
 	out                 Comparison
 	before, after, taus float64
 	equal, sign         int
-	reasons             map[string]int
+	reasons             map[string]*Reason // by their texts without what is quoted in them
+}
+
+// quoted are the parts of a reason that differ from rollout to rollout, as the text of a completion does.
+var quoted = lazyregexp.New(`'[^']*'|"[^"]*"`)
+
+// reason counts a reason. Those that differ in what they quote are counted together, under the first of them.
+func (c *comparing) reason(text string, rollouts int) {
+	key := quoted.ReplaceAllString(text, "''")
+	if c.reasons[key] == nil {
+		c.reasons[key] = &Reason{Reason: text}
+	}
+	c.reasons[key].Rollouts += rollouts
 }
 
 // Compare compares the scores of the run with those of a file, and calls each with every group and its result.
 func (r *Record) Compare(f *File, each func(*Group, Result) error) (Comparison, error) {
-	c := &comparing{reasons: map[string]int{}}
+	c := &comparing{reasons: map[string]*Reason{}}
 	for _, e := range r.groups {
 		result, ok := f.Done[e.key]
 		if !ok { // it came meanwhile
@@ -103,7 +116,7 @@ func (c *comparing) add(g *Group, r Result) {
 	c.out.Rollouts += len(g.Before)
 	if r.Unable != "" || g.Unable != "" || len(r.Completions) != len(g.Before) {
 		c.out.Unable += len(g.Before)
-		c.reasons[cmp.Or(r.Unable, g.Unable, "it has changed since it was scored")] += len(g.Before)
+		c.reason(cmp.Or(r.Unable, g.Unable, "it has changed since it was scored"), len(g.Before))
 		return
 	}
 	var before, after []float64
@@ -111,7 +124,7 @@ func (c *comparing) add(g *Group, r Result) {
 	for i, one := range r.Completions {
 		if one.Score == nil {
 			c.out.Failed++
-			c.reasons[one.Failed]++
+			c.reason(one.Failed, 1)
 			continue
 		}
 		c.out.Scored++
@@ -196,8 +209,8 @@ func (c *comparing) done() Comparison {
 		out.Kendall = &tau
 	}
 	out.Reasons = []Reason{}
-	for reason, n := range c.reasons {
-		out.Reasons = append(out.Reasons, Reason{reason, n})
+	for _, r := range c.reasons {
+		out.Reasons = append(out.Reasons, *r)
 	}
 	slices.SortFunc(out.Reasons, func(a, b Reason) int {
 		return cmp.Or(b.Rollouts-a.Rollouts, cmp.Compare(a.Reason, b.Reason))

@@ -31,7 +31,7 @@ func FuzzRecordedGroup(f *testing.F) {
 				r.Completions[i].Score = &score
 			}
 		}
-		c := &comparing{reasons: map[string]int{}}
+		c := &comparing{reasons: map[string]*Reason{}}
 		c.add(g, r)
 		c.done()
 		w := &Writer{To: io.Discard, Least: func(int) int { return 1 }, Uninformative: true}

@@ -143,7 +143,7 @@ func TestAScorerGetsWhatTheRunsGot(t *testing.T) {
 	}
 }
 
-// Blocks of two modules have one name; their tasks say which of them it was.
+// Blocks of two modules have one name; their tasks name the block.
 func TestGroupsOfANamesake(t *testing.T) {
 	t.Parallel()
 	var groups []*trajectory.Group
@@ -328,6 +328,18 @@ func TestComparison(t *testing.T) {
 	if len(c.Changes) != 3 || c.Changes[0].Completion != "aa." || c.Changes[0].After != 2 || c.Changes[0].Prompt != "a?" ||
 		c.Changes[1].Times != 2 {
 		t.Errorf("changes: %+v", c.Changes)
+	}
+}
+
+// Reasons that quote a completion are one reason.
+func TestReasonsAreCountedTogether(t *testing.T) {
+	t.Parallel()
+	c := &comparing{reasons: map[string]*Reason{}}
+	for _, text := range []string{`no number: 'a' (of "b")`, "another", `no number: 'c' (of "d")`} {
+		c.reason(text, 1)
+	}
+	if got, want := c.done().Reasons, []Reason{{`no number: 'a' (of "b")`, 2}, {"another", 1}}; !slices.Equal(got, want) {
+		t.Errorf("counted %v", got)
 	}
 }
 

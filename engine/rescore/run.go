@@ -39,7 +39,7 @@ func (r *Record) Missing(f *File) int {
 }
 
 // Fill scores the groups whose results are missing. Change may replace what the scorer gets; nil: nothing does.
-// Progress is told how many groups have a result.
+// Progress is called with the number of groups that have a result; it may be nil.
 func (r *Record) Fill(ctx context.Context, by Scorer, into *File, change func(*Group), progress func(done, total int),
 ) error {
 	w := &filling{by: by, into: into, change: change, total: len(r.groups),

@@ -59,7 +59,7 @@ func New(r *schema.Recipe, catalog *host.Catalog, dir string, environ []string, 
 // Give sets the outputs of a block that is not started here.
 func (g *Blocks) Give(a addr.Block, outputs cty.Value) { g.outputs[a] = outputs }
 
-// Surround sets what a block's process is started with, in place of what the block's meta-arguments say.
+// Surround sets what a block's process is started with, in place of the block's meta-arguments.
 func (g *Blocks) Surround(a addr.Block, about sdk.Block) { g.about[a] = about }
 
 // Serve names which policy an inference block is started with; without it, with the weights that the recipe names.

@@ -357,7 +357,7 @@ func environmentChecks(t *testing.T, def *sdk.Definition, s Suite) {
 			g := api.Wait(1)[0]
 			made := b.Rescore(g)
 			if made.GetUnable() != "" && !bytes.Contains(g.Task, []byte(made.GetUnable())) {
-				t.Errorf("the group cannot be scored again, and its task does not say why: %s (task: %s)", made.GetUnable(),
+				t.Errorf("the group cannot be scored again, and its task does not have the reason: %s (task: %s)", made.GetUnable(),
 					g.Task)
 			}
 			if made.GetUnable() == "" && len(made.GetCompletions()) != len(g.Tokens) {

@@ -76,7 +76,7 @@ func (r Rescored) Show(w io.Writer, s Style) error {
 	return err
 }
 
-// staleness says how old the samples are for a trainer that is fed with them.
+// staleness is how old the samples are for a trainer that is fed with them, in words.
 func (r Rescored) staleness() string {
 	if len(r.Versions) != 2 {
 		return "which policy versions sampled them is not known\n"

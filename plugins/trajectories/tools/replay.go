@@ -82,7 +82,7 @@ func (v *versions) add(line []byte) {
 	v.first, v.last = min(v.first, g.Version.Min), max(v.last, g.Version.Max)
 }
 
-// text says how old the groups are, for whoever trains on them.
+// text is the end of a sentence: how old the groups are for the trainer.
 func (v *versions) text() string {
 	if !v.known {
 		return ""

@@ -209,8 +209,10 @@ class Server:
                 return {"data": data}
         except Exception:  # nothing of training depends on it
             pass
-        return {"no_record": "its data is no JSON: Task.data has something else than texts, numbers, true, false, None, "
-                             "lists and dicts with texts as keys, and the environment has no dump_data for it"}  # fmt: skip
+        return {
+            "no_record": "its data is no JSON: Task.data has something else than texts, numbers, true, false, None, "
+            "lists and dicts with texts as keys, and the environment has no dump_data for it"
+        }
 
     async def on_restore(self, prompt: str, messages: list[dict[str, Any]], expected: str, data: Any,
                          tools: Any = None, chat_template_kwargs: Any = None) -> dict[str, Any]:  # fmt: skip
