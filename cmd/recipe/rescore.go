@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/evaluation"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/outfile"
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/rescore"
 	"github.com/recipe-rl/recipe/engine/single"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -241,7 +241,7 @@ func (s *rescorer) forFunction() error {
 	}
 	s.dataset = filepath.Join(s.lone.dir, "recorded.jsonl")
 	rows := string(line) + "\n"
-	if err := os.WriteFile(s.dataset, []byte(rows+rows), 0o600); err != nil {
+	if err := private.WriteFile(s.dataset, []byte(rows+rows)); err != nil {
 		return fmt.Errorf("write the columns of a recorded task: %w", err)
 	}
 	const name = "rescored"
