@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"github.com/recipe-rl/recipe/engine/evaluation"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/outfile"
-	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/rescore"
 	"github.com/recipe-rl/recipe/engine/single"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -231,18 +229,9 @@ func (s *rescorer) forFunction() error {
 		function = code.Code.String()
 	}
 	first, _ := s.record.First()
-	row, err := first.Columns()
-	if err != nil {
-		return err
-	}
-	line, err := json.Marshal(row)
-	if err != nil {
-		return err
-	}
 	s.dataset = filepath.Join(s.lone.dir, "recorded.jsonl")
-	rows := string(line) + "\n"
-	if err := private.WriteFile(s.dataset, []byte(rows+rows)); err != nil {
-		return fmt.Errorf("write the columns of a recorded task: %w", err)
+	if err := first.WriteRows(s.dataset); err != nil {
+		return err
 	}
 	const name = "rescored"
 	source := fmt.Sprintf(`inference "tiny" %[1]q {}

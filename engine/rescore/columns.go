@@ -2,7 +2,9 @@ package rescore
 
 import (
 	"encoding/json"
+	"slices"
 
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -55,6 +57,19 @@ func (g *Group) Columns() (map[string]json.RawMessage, error) {
 		return row, set("answer", g.Expected)
 	}
 	return row, nil
+}
+
+// WriteRows writes a data set of two rows, which have the columns of the group's task: one of them can be held out.
+func (g *Group) WriteRows(path string) error {
+	row, err := g.Columns()
+	if err != nil {
+		return err
+	}
+	line, err := json.Marshal(row)
+	if err != nil {
+		return err
+	}
+	return private.WriteFile(path, slices.Concat(line, []byte("\n"), line, []byte("\n")))
 }
 
 // ForFunction has a group scored by a reward function: its task's data becomes a row.
