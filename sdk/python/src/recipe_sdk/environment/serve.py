@@ -202,10 +202,14 @@ class Server:
             return {}
         try:
             data = self.env.dump_data(task.data)
-            text = json.dumps(data, allow_nan=False)
-            if len(text) > DATA:
-                return {"no_record": f"its data has more than {DATA >> 10} KiB"}
-            if json.loads(text) == data:
+            parts: list[str] = []
+            size = 0
+            for part in json.JSONEncoder(allow_nan=False).iterencode(data):  # large data are not encoded whole
+                parts.append(part)
+                size += len(part)
+                if size > DATA:
+                    return {"no_record": f"its data has more than {DATA >> 10} KiB"}
+            if json.loads("".join(parts)) == data:
                 return {"data": data}
         except Exception:  # nothing of training depends on it
             pass
