@@ -84,7 +84,7 @@ func (a *app) rescore(ctx context.Context, named, address string, f *rescoreFlag
 	if err != nil {
 		return err
 	}
-	record, err := rescore.Open(string(dir), registeredName(block.Addr))
+	record, err := rescore.Open(string(dir), registeredName(block.Addr), f.function != "")
 	if err != nil {
 		return err
 	}

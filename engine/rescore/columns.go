@@ -87,9 +87,9 @@ func (g *Group) ForFunction() {
 	}
 }
 
-// First is the first group that can be scored; nil: there is none.
-func (r *Record) First() (*Group, map[string]int) {
-	reasons := map[string]int{}
+// First is the first group that can be scored, of those with columns if there is one; nil: none can.
+func (r *Record) First() (found *Group, reasons map[string]int) {
+	reasons = map[string]int{}
 	for _, e := range r.groups {
 		g, err := e.read()
 		if err != nil {
@@ -103,10 +103,14 @@ func (r *Record) First() (*Group, map[string]int) {
 		if g.Unable == "" && json.Unmarshal(g.Task, &t) == nil && t.Data == nil {
 			g.Unable = t.Omitted
 		}
-		if g.Unable == "" {
+		switch {
+		case g.Unable != "":
+			reasons[g.Unable]++
+		case string(t.Data) != "{}":
 			return g, nil
+		case found == nil:
+			found = g
 		}
-		reasons[g.Unable]++
 	}
-	return nil, reasons
+	return found, reasons
 }

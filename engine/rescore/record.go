@@ -29,9 +29,10 @@ type Record struct {
 
 // entry is a group of a record.
 type entry struct {
-	key    Key
-	reader *samples.Reader
-	group  *samples.Group
+	key      Key
+	reader   *samples.Reader
+	group    *samples.Group
+	function bool // a function scores it
 }
 
 // Key names a recorded group: the folder of its record below samples/, its id there and when it was posted.
@@ -42,8 +43,8 @@ type Key struct {
 }
 
 // Open reads which groups a run directory has of an environment of this name. The trajectory API adds a number to the
-// names that environments register with.
-func Open(runDir, environment string) (*Record, error) {
+// names that environments register with. Function: a function scores them, which needs no recorded task.
+func Open(runDir, environment string, function bool) (*Record, error) {
 	root, err := os.OpenRoot(runDir)
 	if err != nil {
 		return nil, fmt.Errorf("read the record of samples: %w", err)
@@ -71,7 +72,7 @@ func Open(runDir, environment string) (*Record, error) {
 		list, _ := reader.Groups()
 		for _, g := range list {
 			if named.MatchString(g.Environment) {
-				r.groups = append(r.groups, entry{Key{f.Name(), g.ID, g.Time.UnixNano()}, reader, g})
+				r.groups = append(r.groups, entry{Key{f.Name(), g.ID, g.Time.UnixNano()}, reader, g, function})
 			}
 		}
 	}
@@ -128,10 +129,10 @@ func (e entry) read() (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parse(e.key, body)
+	return parse(e.key, body, e.function)
 }
 
-func parse(key Key, body json.RawMessage) (*Group, error) {
+func parse(key Key, body json.RawMessage, function bool) (*Group, error) {
 	var g trajectory.Group
 	if err := json.Unmarshal(body, &g); err != nil {
 		return nil, fmt.Errorf("read group %d of %s: %w", key.ID, key.Record, err)
@@ -140,7 +141,7 @@ func parse(key Key, body json.RawMessage) (*Group, error) {
 	for i := range g.Tokens {
 		out.Before = append(out.Before, before(&g, i))
 	}
-	out.Unable = out.fill(&g)
+	out.Unable = out.fill(&g, function)
 	return out, nil
 }
 
@@ -164,13 +165,14 @@ func text(g *trajectory.Group, i int, key string) string {
 // Reasons why a group cannot be scored again.
 const (
 	noTask   = "what its scorer was given is not recorded: its environment cannot score again, or is of an older version"
+	turns    = "its rollouts have several turns"
 	parts    = "its rollouts have several sequences"
 	noAnswer = "its completions are not recorded as messages"
 )
 
 // fill sets what the scorer gets, and returns why it cannot.
-func (out *Group) fill(g *trajectory.Group) string {
-	if len(g.Task) == 0 {
+func (out *Group) fill(g *trajectory.Group, function bool) string {
+	if len(g.Task) == 0 && !function {
 		return noTask
 	}
 	out.Task = g.Task
@@ -205,7 +207,28 @@ func (out *Group) fill(g *trajectory.Group) string {
 		}
 		out.Completions = append(out.Completions, c)
 	}
+	if len(out.Task) == 0 {
+		if severalTurns(g) {
+			return turns
+		}
+		out.Task, _ = json.Marshal(map[string]any{"v": 1, "messages": len(said[0]) - 1, "data": struct{}{}}) // numbers
+	}
 	return ""
+}
+
+// severalTurns reports whether a sequence has tokens after its first trained one that are not trained: what the model
+// was given between two answers.
+func severalTurns(g *trajectory.Group) bool {
+	for _, mask := range g.Masks {
+		trained := false
+		for _, m := range mask {
+			if trained && m == masked {
+				return true
+			}
+			trained = m != masked
+		}
+	}
+	return false
 }
 
 func same(a, b []json.RawMessage) bool {

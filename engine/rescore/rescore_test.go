@@ -100,7 +100,7 @@ func run(t *testing.T, groups ...*trajectory.Group) string {
 
 func open(t *testing.T, dir string) *Record {
 	t.Helper()
-	r, err := Open(dir, "letters")
+	r, err := Open(dir, "letters", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,6 +328,29 @@ func TestComparison(t *testing.T) {
 	if len(c.Changes) != 3 || c.Changes[0].Completion != "aa." || c.Changes[0].After != 2 || c.Changes[0].Prompt != "a?" ||
 		c.Changes[1].Times != 2 {
 		t.Errorf("changes: %+v", c.Changes)
+	}
+}
+
+// A function scores groups without a task, too: it gets the conversation, and the right answer where it is recorded.
+func TestAFunctionNeedsNoTask(t *testing.T) {
+	t.Parallel()
+	g := recorded([]string{"a", "b"}, []float64{1, 0})
+	g.Task = nil
+	talk := recorded([]string{"ab"}, []float64{1})
+	talk.Task, talk.Masks[0][3] = nil, -100
+	r, err := Open(run(t, talk, g), "letters", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	first, reasons := r.First()
+	if first == nil || first.Key.ID != 2 || reasons[turns] != 1 {
+		t.Fatalf("%+v, %v", first, reasons)
+	}
+	first.ForFunction()
+	const want = `{"data":{"answer":"aa","prompt":[{"role":"user","content":"a?"}]},"messages":1,"v":1}`
+	if string(first.Task) != want || first.Completions[0].Text != "a" {
+		t.Errorf("the function gets %s, expected %s, and %+v", first.Task, want, first.Completions)
 	}
 }
 
