@@ -271,7 +271,8 @@ func notRescorable(at addr.Block, reasons map[string]int) error {
 	}
 	return &sdk.Error{Summary: fmt.Sprintf("no recorded group of %s can be scored again: %s", at,
 		strings.Join(parts, "; ")),
-		Remedy: "docs/rescoring.md lists what is recorded; --function FILE.py:NAME also scores groups with recorded messages alone"}
+		Remedy: "docs/rescoring.md lists what is recorded; --function FILE.py:NAME also scores groups with recorded " +
+			"messages alone"}
 }
 
 // about is what the function's environment is started with: the Python and the variables of the recipe's block, where
