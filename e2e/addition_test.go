@@ -232,6 +232,9 @@ func checkWeightsWithin(t *testing.T, r *run, transport string, limit float64) {
 	if len(list) == 0 {
 		t.Fatalf("no weights were moved\n%s", r.story())
 	}
+	for _, e := range r.all(func(e event) bool { return strings.Contains(e.Message, "does not report its load") }) {
+		t.Errorf("the gateway cannot limit what the engine gets at once: %s", e.Message)
+	}
 	var last int64
 	for _, e := range list {
 		if e.Version < last {

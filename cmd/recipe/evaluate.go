@@ -181,7 +181,10 @@ func (a *app) recordOf(file string, environment addr.Block) *evaluation.Record {
 	if err != nil {
 		return nil
 	}
-	record, err := evaluation.NewRecord(string(dir), environment.Name, time.Now())
+	var record *evaluation.Record
+	if err = dir.Check(); err == nil { // it is written to, and old records are removed
+		record, err = evaluation.NewRecord(string(dir), environment.Name, time.Now())
+	}
 	if err != nil {
 		fmt.Fprintf(a.err, "the samples of this evaluation are not recorded: %v\n", err)
 		return nil

@@ -147,7 +147,14 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 			_ = p.Kill(context.WithoutCancel(ctx))
 		}
 	})
+	flooded := endFloods(s.Dir, printed, started.get)
 	p, err := connect(ctx, client, started.get, &r, s.Dir, config)
+	if text := flooded(); text != "" {
+		if err == nil {
+			_ = p.connection.Conn.Close()
+		}
+		err = errors.New(text)
+	}
 	if !stop() && err == nil {
 		_ = p.connection.Conn.Close()
 		err = ctx.Err()

@@ -3,6 +3,7 @@ package host
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/internal/lazyregexp"
@@ -167,6 +169,49 @@ func (o *Output) shorten(name string, size int64) (err error) {
 	}
 	o.read[name] = 0
 	return f.Truncate(0)
+}
+
+// floodsLookedAt is how often the output of a process is looked at that has not completed its handshake.
+const floodsLookedAt = 50 * time.Millisecond
+
+// endFloods ends a process that prints without end before its handshake, when no Output reads it yet. printed is what
+// stderr had before. What it returns ends this, and returns why a process was ended; empty: none was.
+func endFloods(dir string, printed int64, process func() Process) func() string {
+	stop, done := make(chan struct{}), make(chan string, 1)
+	go func() {
+		look := time.NewTicker(floodsLookedAt)
+		defer look.Stop()
+		for {
+			select {
+			case <-stop:
+				done <- ""
+				return
+			case <-look.C:
+			}
+			for name, before := range map[string]int64{Stdout: 0, Stderr: printed} {
+				info, err := os.Lstat(filepath.Join(dir, name))
+				p := process()
+				if err != nil || p == nil || info.Size()-before <= maxOutputFile {
+					continue
+				}
+				_ = p.Kill(context.Background())
+				select {
+				case <-p.Exited():
+				case <-stop:
+				}
+				o := outputFrom(dir)
+				if info, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+					_ = o.shorten(name, info.Size())
+				}
+				done <- fmt.Sprintf("it printed more than %d MiB before its handshake, and was ended", maxOutputFile>>20)
+				return
+			}
+		}
+	}()
+	return func() string {
+		close(stop)
+		return <-done
+	}
 }
 
 // handshakeLine is the line with the address at which a plugin listens.

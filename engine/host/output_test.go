@@ -13,6 +13,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
@@ -242,6 +243,20 @@ func TestOutputWithoutEnd(t *testing.T) {
 	}
 	if got := host.LastLines(dir, 2); len(got) != 2 {
 		t.Errorf("the last lines are %.200q", got)
+	}
+}
+
+// A program that is no plugin, and prints without end, is ended before it has filled the disk.
+func TestAFloodBeforeTheHandshakeIsEnded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, err := host.Launch(t.Context(), host.LaunchSpec{Kind: kind.Environment, Name: "flood", RunID: "run",
+		Block: "environment.flood.a", Command: []string{"sh", "-c", "exec yes a line >&2"}, Dir: dir})
+	if err == nil || !strings.Contains(err.Error(), "more than 64 MiB before its handshake") {
+		t.Errorf("%.300v", err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, host.Stderr)); err != nil || info.Size() > 64<<20 {
+		t.Errorf("stderr: %v, %v", info, err)
 	}
 }
 

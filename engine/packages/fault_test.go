@@ -175,6 +175,33 @@ func TestListsWithoutEndAreRefused(t *testing.T) {
 	}
 }
 
+// Before it sends a blob a registry is asked how to log in; a redirect makes no answer without end of that one.
+func TestALoginWithoutEndIsLeft(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("1.0.0")
+	var listed, sent atomic.Bool
+	b.fault(func(w http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case strings.Contains(r.URL.Path, "/manifests/sha256:"):
+			listed.Store(true)
+		case r.URL.Path == "/v2/" && listed.Load():
+			http.Redirect(w, r, "/v2/endless", http.StatusTemporaryRedirect)
+			return true
+		case r.URL.Path == "/v2/endless":
+			sent.Store(true)
+			for part := strings.Repeat("x", 1<<20); r.Context().Err() == nil; {
+				_, _ = io.WriteString(w, part)
+			}
+			return true
+		}
+		return false
+	})
+	if _, err := b.init("", Options{}); err != nil || !sent.Load() {
+		t.Errorf("got %s; the endless answer was asked for: %v", text(err), sent.Load())
+	}
+}
+
 // TestCredentialsDoNotFollowARedirect to another host.
 func TestCredentialsDoNotFollowARedirect(t *testing.T) {
 	t.Parallel()

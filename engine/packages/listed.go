@@ -37,11 +37,19 @@ func (t *listedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("%s has more than %d pages where it lists what it has", req.URL.Host, maxPages)
 	}
 	resp, err := t.base.RoundTrip(req)
-	if err != nil || t.blobs && (req.Response != nil || strings.Contains(req.URL.Path, "/blobs/")) {
+	if err != nil || t.blobs && ofBlob(req) {
 		return resp, err
 	}
 	resp.Body = &listedBody{resp.Body, &t.left, req.URL.Host}
 	return resp, nil
+}
+
+// ofBlob reports whether a request is for a blob, also after redirects to where it is kept.
+func ofBlob(req *http.Request) bool {
+	for req.Response != nil && req.Response.Request != nil {
+		req = req.Response.Request
+	}
+	return strings.Contains(req.URL.Path, "/blobs/")
 }
 
 type listedBody struct {

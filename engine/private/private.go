@@ -79,7 +79,8 @@ func Own(path string) error {
 const treeDepth = 4
 
 // Tree checks the files and folders below path, which must be a folder: none belongs to another user, none is a pipe, a
-// device or a link that leads out. Sockets are ignored. Folders named skip at the top are not entered.
+// device or a link that leads out. Sockets are ignored. What is in the folders of a folder named skip at the top is not
+// looked at.
 func Tree(path string, skip ...string) error {
 	top, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -107,7 +108,8 @@ func Tree(path string, skip ...string) error {
 		if err := plain(p, top, depth, info); err != nil {
 			return err
 		}
-		if d.IsDir() && (depth >= treeDepth || depth == 1 && slices.Contains(skip, rel)) {
+		first, _, _ := strings.Cut(rel, string(filepath.Separator))
+		if d.IsDir() && (depth >= treeDepth || depth == 2 && slices.Contains(skip, first)) {
 			return fs.SkipDir
 		}
 		return nil
@@ -122,12 +124,37 @@ func plain(path, top string, depth int, info fs.FileInfo) error {
 		return nil
 	}
 	if t == fs.ModeSymlink && depth >= treeDepth {
-		to, err := filepath.EvalSymlinks(path)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && strings.HasPrefix(to, top+string(filepath.Separator)) {
+		if strings.HasPrefix(destination(path), top+string(filepath.Separator)) {
 			return nil
 		}
 	}
 	return &Error{path, "is " + what(info), remedyLink}
+}
+
+// destination is where a link leads; where it leads to nothing, what a program would make that writes through it.
+// Empty: that is not known.
+func destination(link string) string {
+	if to, err := filepath.EvalSymlinks(link); err == nil {
+		return to
+	}
+	to, err := os.Readlink(link)
+	if err != nil {
+		return ""
+	}
+	if !filepath.IsAbs(to) {
+		to = filepath.Dir(link) + string(filepath.Separator) + to // not cleaned: what is before .. may be a link
+	}
+	for missing := ""; ; {
+		if real, err := filepath.EvalSymlinks(to); err == nil {
+			return filepath.Join(real, missing)
+		}
+		at := strings.LastIndexByte(to, filepath.Separator)
+		_, err := os.Lstat(to)
+		if at <= 0 || to[at+1:] == ".." || err == nil { // the last: it is a link that leads to nothing, too
+			return ""
+		}
+		to, missing = to[:at], filepath.Join(to[at+1:], missing)
+	}
 }
 
 // ReadFile reads a regular file of this user's with at most limit bytes, and removes permissions of others. It never

@@ -133,10 +133,23 @@ func TestTree(t *testing.T) {
 		"output that is a link":                        {link("blocks/a/stdout", "/etc/passwd"), false},
 		"a link in a folder of a block that leads out": {link("blocks/a/sub/file", "/etc/passwd"), false},
 		"one that stays inside":                        {link("blocks/a/sub/latest", "deep"), true},
-		"one that a program keeps for itself":          {link("blocks/a/sub/deep/log", "/etc/passwd"), true},
-		"a link in a folder that is not looked at":     {link("checkpoints/x", "/etc/passwd"), true},
+		"one that leads to nothing inside":             {link("blocks/a/sub/latest", "deep/run-1"), true},
+		"one that leads to nothing outside":            {link("blocks/a/sub/file", "/etc/none/none"), false},
+		"one that leads to nothing above":              {link("blocks/a/sub/file", "../../../../none"), false},
+		"one that leads to nothing by another link": {func(_ *testing.T, top string) error {
+			return errors.Join(os.Symlink("/etc", filepath.Join(top, "blocks/a/sub/deep/out")),
+				os.Symlink("deep/out/none", filepath.Join(top, "blocks/a/sub/file")))
+		}, false},
+		"one to a link that leads to nothing": {func(_ *testing.T, top string) error {
+			return errors.Join(os.Symlink("/etc/none", filepath.Join(top, "blocks/a/sub/deep/out")),
+				os.Symlink("deep/out", filepath.Join(top, "blocks/a/sub/file")))
+		}, false},
+		"one that leads to itself":                 {link("blocks/a/sub/file", "file"), false},
+		"one that a program keeps for itself":      {link("blocks/a/sub/deep/log", "/etc/passwd"), true},
+		"a link in a folder that is not looked at": {link("checkpoints/a/x", "/etc/passwd"), true},
+		"a link to such a folder":                  {link("checkpoints/b", "/tmp"), false},
 		"that folder itself is a link": {func(_ *testing.T, top string) error {
-			return errors.Join(os.Remove(filepath.Join(top, "checkpoints")),
+			return errors.Join(os.RemoveAll(filepath.Join(top, "checkpoints")),
 				os.Symlink("/tmp", filepath.Join(top, "checkpoints")))
 		}, false},
 		"a pipe": {func(_ *testing.T, top string) error {
@@ -151,7 +164,7 @@ func TestTree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			top := t.TempDir()
-			for _, dir := range []string{"blocks/a/sub/deep", "checkpoints"} {
+			for _, dir := range []string{"blocks/a/sub/deep", "checkpoints/a"} {
 				if err := os.MkdirAll(filepath.Join(top, dir), 0o700); err != nil {
 					t.Fatal(err)
 				}

@@ -44,11 +44,11 @@ func TryLock(dir Dir, command string) (*Lock, error) { return TryLockAs(dir, com
 // TryLockAs is TryLock that records which build of recipe holds the lock.
 func TryLockAs(dir Dir, command, build string) (*Lock, error) {
 	path := filepath.Join(string(dir), "lock")
-	f, err := private.OpenFile(path, os.O_CREATE|os.O_RDWR)
+	f, err := take(path)
 	if err != nil {
-		return nil, fmt.Errorf("open the run's lock: %w", err)
-	}
-	if err := flock(f); err != nil {
+		if f == nil {
+			return nil, fmt.Errorf("open the run's lock: %w", err)
+		}
 		defer func() { _ = f.Close() }()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
@@ -70,6 +70,34 @@ func TryLockAs(dir Dir, command, build string) (*Lock, error) {
 		return nil, fmt.Errorf("write the run's lock: %w", err)
 	}
 	return &Lock{file: f}, nil
+}
+
+// take opens and locks the file at path. The returned file is nil where it could not be opened. A file that has another
+// name, too, as in a backup of hard links, is replaced by one that has none: what is written next would be in both.
+func take(path string) (*os.File, error) {
+	for {
+		f, err := private.OpenFile(path, os.O_CREATE|os.O_RDWR)
+		if err != nil {
+			return nil, err
+		}
+		if err := flock(f); err != nil {
+			return f, err
+		}
+		mine, err := f.Stat()
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		switch now, err := os.Lstat(path); {
+		case err != nil || !os.SameFile(now, mine): // replaced since it was opened
+		case private.OneName(path):
+			return f, nil
+		default:
+			if err := os.Remove(path); err != nil {
+				return nil, errors.Join(err, f.Close())
+			}
+		}
+		_ = f.Close()
+	}
 }
 
 // lockPatience is how long the lock of a killed engine may still be held, by a forked child between fork and exec. It

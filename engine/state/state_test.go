@@ -127,6 +127,28 @@ func TestSecondLockNamesTheFirst(t *testing.T) {
 	_ = l.Unlock()
 }
 
+// A lock with a second name, as in a backup of hard links, is replaced; the lock is held all the same.
+func TestALockWithASecondNameIsReplaced(t *testing.T) {
+	t.Parallel()
+	d := dir(t)
+	path, other := filepath.Join(string(d), "lock"), filepath.Join(t.TempDir(), "other")
+	if err := errors.Join(os.WriteFile(other, []byte("own"), 0o600), os.Link(other, path)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := state.TryLock(d, "recipe apply a.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Unlock() }()
+	if text, err := os.ReadFile(other); err != nil || string(text) != "own" {
+		t.Errorf("the file of the other name: %q, %v", text, err)
+	}
+	_, err = state.TryLock(d, "recipe apply b.hcl")
+	if locked := (*state.LockedError)(nil); !errors.As(err, &locked) || state.Holder(d) == nil {
+		t.Errorf("the second lock: %v", err)
+	}
+}
+
 func TestTokensAreStableAndDiffer(t *testing.T) {
 	t.Parallel()
 	d := dir(t)

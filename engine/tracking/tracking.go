@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/schema/decode"
 )
 
@@ -233,7 +233,7 @@ type offset struct {
 }
 
 func (f *follower) recall() error {
-	text, err := os.ReadFile(filepath.Join(f.own(), "offset.json"))
+	text, err := regular.ReadFile(filepath.Join(f.own(), "offset.json"), regular.Record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

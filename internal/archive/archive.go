@@ -12,12 +12,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/objectstore"
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -151,7 +151,7 @@ func (x *Archive) Add(c sdk.CheckpointInfo) {
 // lineage is what the engine has written of the run, without secrets.
 func (x *Archive) lineage() json.RawMessage {
 	for _, dir := range x.lineages {
-		if text, err := os.ReadFile(filepath.Join(dir, "lineage.json")); err == nil && json.Valid(text) {
+		if text, err := regular.ReadFile(filepath.Join(dir, "lineage.json"), regular.Record); err == nil && json.Valid(text) {
 			return text
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // runFile says in the folder of a run what it is.
@@ -57,7 +59,7 @@ func (x *Archive) archived(step int64) {
 // here is what this machine knows of the run; fs.ErrNotExist: nothing.
 func (x *Archive) here() (a about, err error) {
 	path := filepath.Join(x.dir, HeldFolder, begunFile)
-	text, err := os.ReadFile(path) //nolint:gosec // of this block
+	text, err := regular.ReadFile(path, regular.Record)
 	if err != nil {
 		return a, fmt.Errorf("read when the trainer began: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/recipe-rl/recipe/internal/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -143,7 +144,7 @@ func (x *Archive) takeUp() error {
 	if err != nil {
 		return fmt.Errorf("look for checkpoints to be uploaded: %w", err)
 	}
-	if text, err := os.ReadFile(filepath.Join(held, hadFile)); err == nil { //nolint:gosec // of this block
+	if text, err := regular.ReadFile(filepath.Join(held, hadFile), regular.Record); err == nil {
 		_ = json.Unmarshal(text, &x.had) // without it old checkpoints stay in the store
 	}
 	var newest *Manifest
@@ -152,7 +153,7 @@ func (x *Archive) takeUp() error {
 			continue
 		}
 		var m Manifest
-		text, err := os.ReadFile(filepath.Join(held, e.Name(), "checkpoint.json")) //nolint:gosec // of this block
+		text, err := regular.ReadFile(filepath.Join(held, e.Name(), "checkpoint.json"), regular.Record)
 		if err == nil {
 			err = json.Unmarshal(text, &m)
 		}

@@ -46,7 +46,7 @@ func create(path string, most int64, outputs *spec.Schema, s seal) (*file, error
 	if err := os.Remove(oldPath(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := regular.Create(path, os.O_APPEND)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (s *file) append(e event.Event) error {
 // rotate continues in a new file. When that cannot be made, the previous one stays open.
 func (s *file) rotate() error {
 	next := s.path + ".new"
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := regular.Create(next, os.O_APPEND)
 	if err != nil {
 		return err
 	}

@@ -63,14 +63,14 @@ func (t *prefixTable) clear() { t.slots = [prefixSlots]prefixSlot{} }
 // else the least busy. Replicas that already failed this call come last.
 func (g *Gateway) pickLocked(c *call, now time.Time) *replica {
 	if len(g.replicas) == 1 { // the common case needs no bookkeeping
-		if r := g.replicas[0]; g.eligibleLocked(r, now) {
+		if r := g.replicas[0]; g.eligibleLocked(r, now) && g.roomLocked(r, c) {
 			return r
 		}
 		return nil
 	}
-	least := g.leastLocked(c.failed, now)
+	least := g.leastLocked(c, c.failed, now)
 	if least == nil {
-		least = g.leastLocked(nil, now)
+		least = g.leastLocked(c, nil, now)
 	}
 	if least == nil {
 		return nil
@@ -80,19 +80,19 @@ func (g *Gateway) pickLocked(c *call, now time.Time) *replica {
 	}
 	pick := least
 	if r := g.prefixes.find(c.prefix); r != nil && r.inflight <= least.inflight+prefixSlack && g.eligibleLocked(r, now) &&
-		!c.failed[r] {
+		g.roomLocked(r, c) && !c.failed[r] {
 		pick = r
 	}
 	g.prefixes.put(c.prefix, pick)
 	return pick
 }
 
-// leastLocked returns the eligible replica with the fewest requests in flight, of equal ones the one that has served
-// least.
-func (g *Gateway) leastLocked(except map[*replica]bool, now time.Time) *replica {
+// leastLocked returns the eligible replica that has room for a call, which may be nil, with the fewest requests in
+// flight; of equal ones the one that has served least.
+func (g *Gateway) leastLocked(c *call, except map[*replica]bool, now time.Time) *replica {
 	var best *replica
 	for _, r := range g.replicas {
-		if !g.eligibleLocked(r, now) || except[r] {
+		if !g.eligibleLocked(r, now) || !g.roomLocked(r, c) || except[r] {
 			continue
 		}
 		if best == nil || r.inflight < best.inflight || (r.inflight == best.inflight && r.served < best.served) {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"container/list"
 	"net/http"
 	"time"
 
@@ -21,6 +22,12 @@ type call struct {
 	ids                 bool           // the client asked for token ids in one of vLLM's ways
 
 	early *early // begins the answer while the call waits
+
+	sequences int           // asked for; 0: it generates nothing
+	longest   float64       // tokens of a sequence at most, prompt included, roughly; 0: not known
+	sent      bool          // to an engine, before
+	place     *list.Element // in the line; nil: it does not wait
+	turn      chan struct{} // wakes it there
 
 	repeat    int               // how often the client wants each choice; see askOnce
 	tokensOut int               // tokens generated, according to the answer
@@ -44,6 +51,7 @@ func newCall(r *http.Request, path string, body []byte) *call {
 func (c *call) read() {
 	var greedy bool
 	var n int
+	var most float64
 	var atN span
 	root := gjson.ParseBytes(c.body)
 	if !root.IsObject() {
@@ -63,6 +71,8 @@ func (c *call) read() {
 			}
 		case "temperature":
 			greedy = value.Type == gjson.Number && value.Num == 0
+		case "max_tokens", "max_completion_tokens", "max_output_tokens":
+			most = max(most, value.Num)
 		case "return_token_ids", "return_tokens_as_token_ids":
 			c.ids = c.ids || value.Bool()
 		}
@@ -70,5 +80,33 @@ func (c *call) read() {
 	})
 	if greedy {
 		c.askOnce(n, atN)
+	}
+	if generates(c.path) {
+		c.sequences = 1
+		if c.repeat == 0 {
+			c.sequences = min(max(1, n), maxN)
+		}
+		c.bound(len(c.body), most)
+	}
+}
+
+// generates reports whether an engine answers a route with tokens that it samples.
+func generates(route string) bool {
+	switch route {
+	case "/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses":
+		return true
+	}
+	return false
+}
+
+// bound notes how many tokens a sequence of the call has at most, from the size of its prompt in bytes.
+func (c *call) bound(prompt int, most float64) {
+	const bytesPerToken = 4 // of English; the figure serves only until sequences have finished
+	switch {
+	case most <= 0:
+	case len(c.promptIDs) > 0:
+		c.longest = float64(len(c.promptIDs)) + most
+	default:
+		c.longest = float64(prompt)/bytesPerToken + most
 	}
 }

@@ -96,6 +96,9 @@ type Config struct {
 	Sleep func(ctx context.Context, level int) error
 	// Receiver takes weights that are sent here. Nil: they are refused.
 	Receiver Receiver
+	// Usage asks an engine for its load, from which follows how many sequences it gets at once; see SetConcurrency. Nil:
+	// an engine gets requests as they come.
+	Usage func(ctx context.Context, r Replica) (Usage, error)
 	// Events is called for each event, from several goroutines. It must return soon and must not call the gateway.
 	Events func(Event)
 	// Trace records a span of each request whose traceparent is sampled. Nil: none.

@@ -22,6 +22,7 @@ const (
 	EventRangeOnly      EventKind = "range_only"
 	EventVersionChanged EventKind = "version_changed" // the policy version was set without an update
 	EventNoFiles        EventKind = "no_files"        // all open files are in use: connections wait; sent once
+	EventNoUsage        EventKind = "no_usage"        // an engine does not report its load; Err says why; sent once
 )
 
 // Event is something that happened in the gateway which a person or the engine may want to know.

@@ -115,7 +115,7 @@ func (g *Gateway) secondOpinion(ctx context.Context, c *call, f *inFlight, a *an
 	again := c.failed[f.replica]
 	c.fail(f.replica)
 	g.mu.Lock()
-	other := g.leastLocked(c.failed, g.cfg.Clock.Now())
+	other := g.leastLocked(nil, c.failed, g.cfg.Clock.Now())
 	g.mu.Unlock()
 	if other == nil && (again || len(c.failed) > 1) {
 		return errors.New("all replicas failed, or the only one did twice")

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -46,18 +47,21 @@ type Gateway struct {
 	overtake func()        // ends the admission that holds updating; nil: there is none
 	replicas []*replica
 	prefixes prefixTable
-	inFlight map[*inFlight]struct{}
-	waiting  int
-	hold     *hold
-	kept     map[string]keep // requests that the version stays, by ID
-	paused   time.Time       // since when a person holds requests; zero: nobody does
-	asleep   int             // level at which the engines sleep; 0: awake
-	version  int
-	expected Mode             // of later weight updates, as announced or as the last update had it
-	last     *WeightUpdate    // the update that made the current version
-	pending  *pendingLogprobs // that an update waits for, or will
-	before   baseline         // what engines answered before they were put to sleep, where no update had a check
-	names    []string         // names that clients may use for it; replaced, never changed
+	// sequences at a replica at once: see SetConcurrency
+	concurrency int
+	line        *list.List // of calls that wait to be sent, in order
+	inFlight    map[*inFlight]struct{}
+	waiting     int
+	hold        *hold
+	kept        map[string]keep // requests that the version stays, by ID
+	paused      time.Time       // since when a person holds requests; zero: nobody does
+	asleep      int             // level at which the engines sleep; 0: awake
+	version     int
+	expected    Mode             // of later weight updates, as announced or as the last update had it
+	last        *WeightUpdate    // the update that made the current version
+	pending     *pendingLogprobs // that an update waits for, or will
+	before      baseline         // what engines answered before they were put to sleep, where no update had a check
+	names       []string         // names that clients may use for it; replaced, never changed
 }
 
 // New checks the configuration and takes the address. Nothing is answered before Serve.
@@ -79,6 +83,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g := &Gateway{
 		cfg: cfg, keys: newKeys(cfg.Token, cfg.AdminToken), listener: ln, version: cfg.Version, started: cfg.Clock.Now(),
+		concurrency: Unlimited, line: list.New(),
 		changed: make(chan struct{}), inFlight: map[*inFlight]struct{}{}, records: newRecords(cfg.RecordTokens),
 		sessions: newSessions(cfg.Sessions, cmp.Or(cfg.AdminToken, cfg.Token)),
 		clients:  clients{byName: map[string]*client{}}, updating: make(contextLock, 1), last: cfg.Last,
@@ -127,8 +132,11 @@ func (g *Gateway) Serve(ctx context.Context) error {
 		_ = g.server.Close() // also ends Serve below
 	})
 	defer stop()
+	var watching sync.WaitGroup
+	watching.Go(func() { g.watchUsage(g.life) })
 	err := g.serve()
 	g.end()
+	watching.Wait()
 	g.sessions.close()
 	g.transport.CloseIdleConnections()
 	if err != nil && !errors.Is(err, http.ErrServerClosed) {

@@ -18,6 +18,7 @@ type generateQuery struct {
 	words     string  // raw JSON string, if the prompt is text
 	n         int     // completions wanted
 	repeat    bool    // greedy: one completion is returned n times
+	most      float64 // tokens to generate; 0: not given
 	logprobs  bool    // wanted
 	topK      int     // alternatives wanted a position
 	sglang    bool    // SGLang's shape, not Atropos's
@@ -149,6 +150,8 @@ func (p *params) sampling(name string, v gjson.Result) {
 		}
 	case "temperature":
 		p.greedy = v.Type == gjson.Number && v.Num == 0
+	case "max_tokens":
+		p.q.most = v.Num
 	case "prompt_logprobs":
 		p.q.perPrompt = true
 	}

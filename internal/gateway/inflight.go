@@ -12,6 +12,7 @@ import (
 type inFlight struct {
 	replica   *replica
 	began     time.Time
+	sequences int  // that it asks for
 	start     int  // policy version of the replica at the start
 	low, high int  // policy versions that may have sampled the answer
 	pieces    bool // asked for as a stream by the gateway itself
@@ -47,8 +48,10 @@ func (g *Gateway) acquire(ctx context.Context, c *call) (*inFlight, error) {
 	if g.waiting++; g.waiting == 1 {
 		g.waitingSince = g.cfg.Clock.Now()
 	}
+	g.enterLocked(c)
 	f, err := g.waitForStart(ctx, c)
 	g.waiting--
+	g.leaveLocked(c)
 	g.mu.Unlock()
 	return f, err
 }
@@ -63,9 +66,9 @@ func (g *Gateway) waitForStart(ctx context.Context, c *call) (*inFlight, error) 
 	defer func() { stopSilent() }()
 	defer func() { g.met.waits.Observe("", g.cfg.Clock.Now().Sub(began).Seconds()) }()
 	for {
-		changed := g.changed
+		changed, turn := g.changed, c.turn
 		g.mu.Unlock()
-		err := g.waitChange(ctx, changed, late, silent)
+		err := g.waitChange(ctx, changed, turn, late, silent)
 		if errors.Is(err, errSilent) {
 			err = c.early.comment()
 			silent, stopSilent = g.silence(c)
@@ -108,13 +111,15 @@ func (g *Gateway) alarm(after time.Duration) (late chan struct{}, stop func() bo
 	return late, g.cfg.Clock.AfterFunc(after, func() { close(late) })
 }
 
-// extendLocked returns how much longer a request waits for a hold that its owner has renewed meanwhile.
-// A pause has no end of its own.
+// extendLocked returns how much longer a request waits for a hold that its owner has renewed meanwhile, or for room at
+// an engine that answers others. A pause has no end of its own.
 func (g *Gateway) extendLocked(c *call) time.Duration {
 	now := g.cfg.Clock.Now()
 	switch h := g.hold; {
 	case !g.paused.IsZero():
 		c.waitUntil = now.Add(g.cfg.HoldTimeout)
+	case h == nil && g.fullLocked(c, now):
+		c.waitUntil = time.Unix(0, g.sign.Load()).Add(g.cfg.HoldTimeout)
 	case h == nil:
 		return 0
 	default:
@@ -125,9 +130,12 @@ func (g *Gateway) extendLocked(c *call) time.Duration {
 	return c.waitUntil.Sub(now)
 }
 
-// waitChange waits for a change. It ends with errLate or errSilent when one of these alarms, which may be nil, comes.
-func (g *Gateway) waitChange(ctx context.Context, changed, late, silent <-chan struct{}) error {
+// waitChange waits for a change, or for the turn of a call in the line. It ends with errLate or errSilent when one of
+// these alarms, which may be nil, comes.
+func (g *Gateway) waitChange(ctx context.Context, changed, turn, late, silent <-chan struct{}) error {
 	select {
+	case <-turn:
+		return nil
 	case <-changed:
 		return nil
 	case <-silent:
@@ -150,15 +158,23 @@ func (g *Gateway) startLocked(ctx context.Context, c *call, now time.Time) (*inF
 		return nil, fmt.Sprintf("the run is paused since %s: recipe resume lets requests through",
 			g.paused.Format(time.RFC3339))
 	}
+	if g.behindLocked(c) {
+		return nil, g.whyFullLocked(now)
+	}
 	r := g.pickLocked(c, now)
+	if r == nil && g.fullLocked(c, now) {
+		return nil, g.whyFullLocked(now)
+	}
 	if r == nil {
 		return nil, g.whyNoneLocked(now)
 	}
 	f := &inFlight{replica: r, began: now, start: r.version, pieces: g.piecewiseLocked(r, c), low: r.version,
-		high: max(r.version, r.pending)}
+		high: max(r.version, r.pending), sequences: c.sequences}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	r.inflight++
 	r.served++
+	r.limit.began(c)
+	c.sent = true
 	g.inFlight[f] = struct{}{}
 	return f, ""
 }
@@ -218,6 +234,8 @@ func (g *Gateway) release(f *inFlight) (low, high int) {
 	if _, counted := g.inFlight[f]; counted {
 		delete(g.inFlight, f)
 		f.replica.inflight--
+		f.replica.limit.ended(f.sequences)
+		g.nextLocked()
 		if len(g.inFlight) == 0 && g.hold != nil {
 			g.changedLocked()
 		}

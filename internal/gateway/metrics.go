@@ -99,10 +99,25 @@ func (g *Gateway) gauges(p *promtext.Page) {
 	gauge := func(name, help string, value int) { p.Single(name, "gauge", help, float64(value)) }
 	gauge("policy_version", "Current policy version.", int(g.version))
 	gauge("in_flight", "Requests at the engines.", len(g.inFlight))
-	gauge("waiting", "Requests that wait for a hold to end or a replica to come up.", g.waiting)
+	gauge("waiting", "Requests that wait for a hold to end, a replica to come up, or room at one.", g.waiting)
 	gauge("held", "1 while requests are held.", held)
 	gauge("replicas", "Replicas known.", len(g.replicas))
 	gauge("replicas_ready", "Replicas that may get requests.", ready)
+	each := func(name, help string, value func(*replica) float64) {
+		p.Family(name, "gauge", help)
+		for _, r := range g.replicas {
+			p.Sample(name, value(r), "replica", r.ID)
+		}
+	}
+	each("sequences", "Sequences at a replica.", func(r *replica) float64 { return float64(r.limit.sequences) })
+	each("concurrency", "Sequences that a replica may have at once; 0: any number.",
+		func(r *replica) float64 { return float64(g.limitLocked(r)) })
+	each("kv_cache_used", "Share of a replica's KV cache in use, as it last reported.",
+		func(r *replica) float64 { return r.limit.usage.Cache })
+	each("engine_tokens", "Tokens that a replica has computed since it was started, as it last reported.",
+		func(r *replica) float64 { return r.limit.usage.Tokens })
+	each("preemptions", "Sequences that a replica had to compute again, since it was started.",
+		func(r *replica) float64 { return r.limit.usage.Preemptions })
 }
 
 // routeLabel bounds the number of labels, whatever clients ask for.

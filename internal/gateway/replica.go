@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/recipe-rl/recipe/internal/concurrency"
 )
 
 // Replica is one engine process behind the gateway.
@@ -37,6 +39,7 @@ type replica struct {
 	reason   string    // why it gets no requests
 	suspect  time.Time // gets no requests before this moment
 	inflight int
+	limit    limit
 	served   uint64
 	failures uint64
 }
@@ -50,7 +53,7 @@ func newReplica(r Replica) (*replica, error) {
 		return nil, fmt.Errorf("gateway: URL of replica %q is %q; want http://host:port", r.ID, r.URL)
 	}
 	return &replica{Replica: r, base: base, version: UnknownVersion, pending: UnknownVersion,
-		reason: "not admitted yet"}, nil
+		reason: "not admitted yet", limit: limit{control: concurrency.New()}}, nil
 }
 
 // SetReplicas replaces the set of replicas. A replica whose ID, URL and key are unchanged keeps its state; a new one

@@ -50,8 +50,13 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, body []byte) 
 
 // call is the request to an engine.
 func (q *generateQuery) call(h http.Header) *call {
-	return &call{method: http.MethodPost, path: "/v1/completions", header: h, body: q.body, promptIDs: q.promptIDs,
-		generate: q, prompt: q.prompt[:min(len(q.prompt), prefixBlock*prefixMax)]}
+	c := &call{method: http.MethodPost, path: "/v1/completions", header: h, body: q.body, promptIDs: q.promptIDs,
+		generate: q, prompt: q.prompt[:min(len(q.prompt), prefixBlock*prefixMax)], sequences: q.n}
+	if q.repeat {
+		c.sequences = 1
+	}
+	c.bound(len(q.prompt), q.most)
+	return c
 }
 
 // read reads an engine's answer; check says whether it can be used.

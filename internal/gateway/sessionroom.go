@@ -65,7 +65,7 @@ func (s *sessionCall) waitForOthers(ctx context.Context) error {
 	defer s.l.mu.Lock()
 	for {
 		silent, stop := s.g.silence(&call{early: s.early})
-		err := s.g.waitChange(ctx, settled, nil, silent)
+		err := s.g.waitChange(ctx, settled, nil, nil, silent)
 		stop()
 		if !errors.Is(err, errSilent) {
 			return err

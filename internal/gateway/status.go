@@ -40,8 +40,12 @@ type ReplicaStatus struct {
 	Version  int    `json:"version"`          // of its weights; -1 if unknown
 	Reason   string `json:"reason,omitempty"` // why it is not ready, if its owner or an update gave a reason
 	InFlight int    `json:"in_flight"`
-	Served   uint64 `json:"served"`
-	Failures uint64 `json:"failures"` // failed connections
+	// Sequences are those in flight: a request may ask for several. Limit is how many there may be; 0: any number.
+	Sequences int     `json:"sequences"`
+	Limit     int     `json:"limit"`
+	Cache     float64 `json:"cache"` // share of the KV cache that is in use, as last reported; 0: not reported
+	Served    uint64  `json:"served"`
+	Failures  uint64  `json:"failures"` // failed connections
 }
 
 // ClientStatus counts one client's requests. An environment that makes no rollouts has an old LastRequest or is
@@ -70,7 +74,7 @@ func (g *Gateway) Status() Status {
 	s.Replicas = make([]ReplicaStatus, 0, len(g.replicas))
 	for _, r := range g.replicas {
 		s.Replicas = append(s.Replicas, ReplicaStatus{r.ID, r.healthy, g.eligibleLocked(r, now), r.version, r.reason,
-			r.inflight, r.served, r.failures})
+			r.inflight, r.limit.sequences, g.limitLocked(r), r.limit.usage.Cache, r.served, r.failures})
 	}
 	return s
 }

@@ -13,6 +13,7 @@ type Traffic struct {
 	Waiting  int       // requests that wait to be sent
 	Since    time.Time // since when some are waiting
 	Why      string    // what they wait for
+	Full     bool      // the engine has as many sequences as it may
 	Held     bool      // by a weight update, or because the engine sleeps
 	Reason   string    // of the hold
 	HeldFrom time.Time
@@ -37,7 +38,12 @@ func (g *Gateway) Traffic() Traffic {
 		p.Held, p.Reason, p.HeldFrom = true, h.Reason, h.Since
 	}
 	if g.waiting > 0 && g.hold == nil && !p.Paused {
-		p.Why = g.whyNoneLocked(g.cfg.Clock.Now())
+		now := g.cfg.Clock.Now()
+		if p.Full = g.fullLocked(&call{sequences: 1}, now); p.Full {
+			p.Why = g.whyFullLocked(now)
+		} else {
+			p.Why = g.whyNoneLocked(now)
+		}
 	}
 	return p
 }

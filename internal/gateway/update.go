@@ -104,7 +104,7 @@ func (g *Gateway) awaitReplica(ctx context.Context, version int) error {
 		if up {
 			return nil
 		}
-		if err := g.waitChange(ctx, changed, late, nil); err != nil {
+		if err := g.waitChange(ctx, changed, nil, late, nil); err != nil {
 			return fmt.Errorf("gateway: weight update to version %d waited for a replica that is up (at most %s): %s: %w",
 				version, g.cfg.UpdateTimeout/2, why, err)
 		}

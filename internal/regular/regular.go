@@ -25,6 +25,9 @@ func tooLarge(path string, limit int64) error {
 	return refuse(path, fmt.Sprintf("has more than %d bytes", limit))
 }
 
+// Record is a limit far above the size of the records that a block keeps in its folder.
+const Record = 64 << 20
+
 // nonblocking keeps the opening of a pipe without a writer from waiting.
 const nonblocking = os.O_RDONLY | syscall.O_NONBLOCK | syscall.O_NOCTTY
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/tidwall/gjson"
+
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // queueBytes bounds the memory of bodies that wait to be written. A body beyond it is lost and counted.
@@ -247,12 +249,12 @@ func (w *Writer) rotate() error {
 	}
 	w.segment++
 	w.size, w.lines, w.began = 0, 0, w.now()
-	const flags = os.O_CREATE | os.O_TRUNC | os.O_WRONLY // a killed process may have left bodies without an index
-	bodies, err := os.OpenFile(file(w.dir, w.segment, bodySuffix), flags, 0o600)
+	// A killed process may have left bodies without an index.
+	bodies, err := regular.Create(file(w.dir, w.segment, bodySuffix), 0)
 	if err != nil {
 		return fmt.Errorf("starting a file of the record of samples: %w", err)
 	}
-	index, err := os.OpenFile(file(w.dir, w.segment, indexSuffix), flags, 0o600)
+	index, err := regular.Create(file(w.dir, w.segment, indexSuffix), 0)
 	if err != nil {
 		return errors.Join(fmt.Errorf("starting a file of the record of samples: %w", err), bodies.Close())
 	}

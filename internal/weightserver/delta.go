@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/recipe-rl/recipe/internal/delta"
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/transport"
 )
@@ -134,7 +135,7 @@ func (v *versions) pack(r PackRequest) (Packed, error) {
 		return p, nil
 	}
 	path := filepath.Join(v.dir, name)
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	file, err := regular.Create(path, 0)
 	if err != nil {
 		return Packed{}, err
 	}

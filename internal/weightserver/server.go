@@ -340,19 +340,20 @@ func (s *Server) seen() {
 }
 
 // next waits until the trainer wants something: a publication above a version, or a turn; nil when it does not within
-// the wait.
+// the wait. It does not wait where no sync block has attached: the one that asks has attached to the trainer's earlier
+// process, whose port this one has.
 func (s *Server) next(ctx context.Context, after int64, wait time.Duration) *Publication {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
 		s.mu.Lock()
 		s.lastSeen = time.Now()
-		wanted, changed, over := s.wantedLocked(after), s.changed, s.over
+		wanted, changed, none := s.wantedLocked(after), s.changed, s.over || s.attached == nil
 		s.mu.Unlock()
 		if wanted != nil {
 			return wanted
 		}
-		if over {
+		if none {
 			return nil
 		}
 		select {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -256,4 +257,16 @@ func TestACheckpointHasTheVersionOfItsWeights(t *testing.T) {
 	if got := resumed.VersionOf(45); got != 8 {
 		t.Errorf("weights that a resumed trainer hands over next have version %d, want 8", got)
 	}
+}
+
+// A sync block that has attached to the trainer's earlier process, at the same port, is answered at once that there is
+// nothing: it attaches then, and the trainer does not wait for the end of the question.
+func TestAQuestionBeforeAttachingDoesNotWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if p := testServer(nil).next(t.Context(), 0, time.Minute); p != nil || time.Now() != began {
+			t.Errorf("%v after %v, want nothing, at once", p, time.Since(began))
+		}
+	})
 }

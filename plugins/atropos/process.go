@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/internal/tail"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/proc"
@@ -148,10 +149,10 @@ func writeSettings(s settings, dir string) (config, events string, err error) {
 		return "", "", err
 	}
 	config, events = filepath.Join(dir, "config.yaml"), filepath.Join(dir, "events.jsonl")
-	if err := os.WriteFile(config, data, 0o600); err != nil { // it holds tokens
+	if err := regular.WriteFile(config, data); err != nil { // it holds tokens
 		return "", "", fmt.Errorf("write the environment's settings: %w", err)
 	}
-	if err := os.WriteFile(events, nil, 0o600); err != nil {
+	if err := regular.WriteFile(events, nil); err != nil {
 		return "", "", fmt.Errorf("make the environment's event file: %w", err)
 	}
 	return config, events, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
@@ -116,6 +117,23 @@ const tokensMetric = "sglang:realtime_tokens_total"
 // GeneratedTokens implements engine.TokenCounter.
 func (c *client) GeneratedTokens(ctx context.Context) (float64, error) {
 	return c.Metric(ctx, tokensMetric)
+}
+
+// Usage implements engine.UsageReporter. A request that SGLang retracts is computed again later.
+func (c *client) Usage(ctx context.Context) (inference.Usage, error) {
+	const (
+		used, running, queued = "sglang:token_usage", "sglang:num_running_reqs", "sglang:num_queue_reqs"
+		retracted, capacity   = "sglang:num_retracted_requests_total", "sglang:max_total_num_tokens"
+	)
+	m, err := c.Metrics(ctx, used, running, queued, retracted, capacity, tokensMetric)
+	if err != nil {
+		return inference.Usage{}, err
+	}
+	if len(m[used]) == 0 || len(m[running]) == 0 {
+		return inference.Usage{}, fmt.Errorf("GET /metrics: there is no %s or no %s", used, running)
+	}
+	return inference.Usage{Cache: m[used].Mean(), Running: int(m[running].Sum()), Queued: int(m[queued].Sum()),
+		Preemptions: m[retracted].Sum(), Capacity: m[capacity].Sum(), Tokens: m[tokensMetric].Sum()}, nil
 }
 
 // busy is the number of requests that the server computes or queues.

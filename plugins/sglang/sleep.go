@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/kit/engine"
@@ -26,7 +27,7 @@ const (
 func (c *client) asleepFile() string { return filepath.Join(c.Address.Dir, "asleep") }
 
 func (c *client) sleeping() ([]string, error) {
-	data, err := os.ReadFile(c.asleepFile())
+	data, err := regular.ReadFile(c.asleepFile(), regular.Record)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -40,7 +41,7 @@ func (c *client) setSleeping(parts []string) error {
 	if err := os.MkdirAll(c.Address.Dir, 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(c.asleepFile(), []byte(strings.Join(parts, " ")), 0o600)
+	return regular.WriteFile(c.asleepFile(), []byte(strings.Join(parts, " ")))
 }
 
 // Sleep implements engine.Sleeper. SGLang releases memory only when it has no request at all, and ends otherwise.

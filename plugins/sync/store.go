@@ -13,6 +13,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/recipe-rl/recipe/internal/disk"
 	"github.com/recipe-rl/recipe/internal/gateway"
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/transport"
 )
@@ -75,17 +76,17 @@ func (s *syncer) saveLast() error {
 // restore reads what an earlier attempt has recorded; nil when there is nothing or its files are gone.
 func restore(dir, runDir string) (*published, error) {
 	path := filepath.Join(dir, lastName)
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path, regular.Record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read the last policy version: %w", err)
-	}
 	var p published
-	if err := json.Unmarshal(data, &p); err != nil {
+	if err == nil {
+		err = json.Unmarshal(data, &p)
+	}
+	if err != nil {
 		return nil, &sdk.Error{
-			Summary: path + " is damaged", Err: err,
+			Summary: path + " is damaged or cannot be read", Err: err,
 			Remedy: "remove the file; the trainer publishes its weights again at the next step",
 		}
 	}

@@ -198,6 +198,32 @@ func (c *client) GeneratedTokens(ctx context.Context) (float64, error) {
 	return c.Metric(ctx, tokensMetric)
 }
 
+// Usage implements engine.UsageReporter. Older releases call the share of the cache gpu_cache_usage_perc.
+func (c *client) Usage(ctx context.Context) (inference.Usage, error) {
+	const (
+		used, usedBefore = "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"
+		running, queued  = "vllm:num_requests_running", "vllm:num_requests_waiting"
+		preempted, cache = "vllm:num_preemptions_total", "vllm:cache_config_info"
+	)
+	m, err := c.Metrics(ctx, used, usedBefore, running, queued, preempted, cache, tokensMetric)
+	if err != nil {
+		return inference.Usage{}, err
+	}
+	share := m[used]
+	if len(share) == 0 {
+		share = m[usedBefore]
+	}
+	if len(share) == 0 || len(m[running]) == 0 {
+		return inference.Usage{}, fmt.Errorf("GET /metrics: there is no %s or no %s", used, running)
+	}
+	usage := inference.Usage{Cache: share.Mean(), Running: int(m[running].Sum()), Queued: int(m[queued].Sum()),
+		Preemptions: m[preempted].Sum(), Tokens: m[tokensMetric].Sum()}
+	for _, s := range m[cache] {
+		usage.Capacity += s.Label("num_gpu_blocks") * s.Label("block_size")
+	}
+	return usage, nil
+}
+
 // Sleep implements engine.Sleeper. Requests in flight are frozen and computed again after wake-up.
 func (c *client) Sleep(ctx context.Context, level inference.SleepLevel) error {
 	query := url.Values{"level": {strconv.Itoa(int(level))}, "mode": {"keep"}}

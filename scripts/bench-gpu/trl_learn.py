@@ -74,9 +74,7 @@ def main() -> None:
     if settings["lora_rank"]:
         from peft import LoraConfig
 
-        peft = LoraConfig(
-            r=settings["lora_rank"], lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"
-        )
+        peft = LoraConfig(r=settings["lora_rank"], lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
     batch = settings["prompts"] * settings["group_size"]
     trainer = GRPOTrainer(
         model=settings["model"],

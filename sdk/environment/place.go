@@ -164,7 +164,7 @@ func (p *place) save(now bool) error {
 func writeWhole(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err == nil {
-		err = os.WriteFile(path+".new", data, 0o600)
+		err = regular.WriteFile(path+".new", data)
 	}
 	if err == nil {
 		err = os.Rename(path+".new", path)

@@ -102,6 +102,9 @@ func (h *host) flowing() []sdk.Activity {
 		a.Detail = "held: " + p.Reason
 	case p.Paused:
 		a.Detail = "the run is paused"
+	case p.Full:
+		a.What += " for room at the engine"
+		a.Detail, a.Progressed, a.Sign = p.Why, p.Sign, "answer"
 	default:
 		a.What += " for a replica that can answer"
 		a.Detail = strings.TrimSuffix(p.Why, ";")

@@ -25,7 +25,7 @@ func (h *host) newGateway(ctx context.Context, earlier, block, dir string, polic
 	}
 	config := gateway.Config{
 		Listener: listener, Token: h.token, AdminToken: h.controlToken, Version: int(policy.Version),
-		Update: h.load, Adopt: h.adopt, Down: h.down, Logprobs: h.logprobs, Sleep: h.sleep, Recover: h.wake,
+		Update: h.load, Adopt: h.adopt, Down: h.down, Logprobs: h.logprobs, Sleep: h.sleep, Recover: h.wake, Usage: h.usage,
 		Read: h.readAnswer, CacheSalt: h.cacheSalt, SaltedRoutes: h.saltedRoutes,
 		CachedPrompt: h.cachedPrompt, Events: h.gatewayEvent, Trace: tracing,
 		Receiver: h.received, Sessions: filepath.Join(dir, "sessions"),
@@ -86,6 +86,18 @@ func (h *host) readAnswer(ctx context.Context, r gateway.Replica, s gateway.Samp
 		return gateway.Said{}, gateway.ErrNotRead
 	}
 	return reader.ReadAnswer(ctx, r, s)
+}
+
+func (h *host) usage(ctx context.Context, r gateway.Replica) (gateway.Usage, error) {
+	engine, err := h.started()
+	if err != nil {
+		return gateway.Usage{}, err
+	}
+	reporter, ok := engine.(UsageReporter)
+	if !ok {
+		return gateway.Usage{}, errors.New("the engine does not report its usage")
+	}
+	return reporter.UsageOf(ctx, r)
 }
 
 // sleeper is the engine, if it can sleep.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ type host struct {
 	token, controlToken string
 	runDir              string
 	syncedBy            []string
+	givenWeights        bool // the policy to begin with has weights in files
 	tokens              tokenWatch
 	received            *received
 
@@ -59,7 +61,8 @@ const stopMargin = 30 * time.Second
 func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base attempt.Host) (err error) {
 	h := &host{
 		Host: base, token: req.Token, controlToken: req.ControlToken, runDir: req.RunDir, syncedBy: req.SyncedBy,
-		admit: make(chan struct{}, 1), received: &received{dir: filepath.Join(req.Dir, delta.ReceivedFolder)},
+		givenWeights: req.Policy.Weights != "",
+		admit:        make(chan struct{}, 1), received: &received{dir: filepath.Join(req.Dir, delta.ReceivedFolder)},
 	}
 	tracing := trace.NewRecorder(req.Environment, base.Span)
 	if h.gateway, err = h.newGateway(ctx, req.Listen, req.Address, req.Dir, req.Policy, tracing); err != nil {
@@ -138,6 +141,9 @@ func (h *host) Changed() {
 	if err != nil {
 		return // attach calls again
 	}
+	if reporter, ok := engine.(UsageReporter); ok {
+		h.gateway.SetConcurrency(reporter.Concurrency())
+	}
 	replicas := engine.Replicas()
 	err = h.gateway.SetReplicas(replicas)
 	for _, r := range replicas {
@@ -172,6 +178,11 @@ func (h *host) admitLoop(ctx context.Context) {
 		h.mu.Unlock()
 		for _, r := range h.admissible(replicas) {
 			if err := h.gateway.AdmitNow(ctx, r.ID, func() int { return h.served(r.ID) }); err != nil && ctx.Err() == nil {
+				if h.givenWeights && len(h.syncedBy) == 0 && !h.serves() {
+					h.Fail(&sdk.Error{Summary: "the weights to serve could not be loaded", Err: err,
+						Remedy: "name other weights, such as an earlier checkpoint"})
+					return
+				}
 				h.Log("warn", err.Error())
 				// Only a sync block can bring its weights now: keep it reachable for one, closed for requests.
 				_ = h.gateway.SetReplicaHealthy(r.ID, true, "")
@@ -181,6 +192,14 @@ func (h *host) admitLoop(ctx context.Context) {
 			h.becomeReady()
 		}
 	}
+}
+
+// serves reports whether a replica serves the current version.
+func (h *host) serves() bool {
+	status := h.gateway.Status()
+	return slices.ContainsFunc(status.Replicas, func(r gateway.ReplicaStatus) bool {
+		return r.Healthy && r.Version == status.Version
+	})
 }
 
 // admissible are the replicas that are of a known version and do not serve the current one yet.
@@ -281,7 +300,7 @@ func (h *host) gatewayEvent(e gateway.Event) {
 	case gateway.EventReplicaDown, gateway.EventUpdateFailed, gateway.EventMismatch, gateway.EventHoldExpired,
 		gateway.EventRangeOnly, gateway.EventNoFiles:
 		h.Log("warn", e.Message)
-	case gateway.EventReplicaUp:
+	case gateway.EventReplicaUp, gateway.EventNoUsage:
 		h.Log("info", e.Message)
 	default:
 		h.Log("debug", e.Message)

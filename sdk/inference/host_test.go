@@ -321,6 +321,35 @@ func TestANewAttemptGetsTheWeightsOfThePolicy(t *testing.T) {
 	replicas(t, b, "replica at version 7", func(s gateway.Status) bool { return through(s) == 1 && s.Version == 7 })
 }
 
+// Weights that cannot be loaded end a block that no sync block brings others: its clients would wait for nothing.
+func TestWeightsThatCannotBeLoadedEndTheBlock(t *testing.T) {
+	t.Parallel()
+	start := func(syncedBy ...string) *plugintest.Block {
+		s := newServer()
+		s.panics = true
+		b := plugintest.Harness(t, s.definition())
+		at := engine(t)
+		b.Start(serverConfig{Engines: []string{at}}, func(r *pluginpb.StartRequest) {
+			r.Policy, r.SyncedBy = &pluginpb.Policy{Version: 7, Weights: "/w", Format: "hf"}, syncedBy
+		})
+		b.Ready()
+		s.say(inference.Replica{ID: at, URL: at}) // the base model
+		return b
+	}
+	b := start()
+	if why := b.WaitPhase(sdk.Failed); !strings.Contains(why, "could not be loaded") ||
+		!strings.Contains(why, "no such tensor") {
+		t.Errorf("it failed with %q", why)
+	}
+	b = start("sync.weights.policy")
+	b.Wait("warning", func(e *pluginpb.Event) bool {
+		return strings.Contains(e.GetLog().GetMessage(), "policy version 7")
+	})
+	if p := b.Status().GetPhase(); p != "ready" {
+		t.Errorf("with a sync block it is %s", p)
+	}
+}
+
 func TestAnUpdateThatPanicsIsAnErrorOfThatUpdate(t *testing.T) {
 	t.Parallel()
 	s := newServer()

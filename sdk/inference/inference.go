@@ -29,7 +29,8 @@ type Plugin[C any] interface {
 }
 
 // Engine is an engine that has been started. Its methods are safe for concurrent use. What else it can do is found by
-// assertion: Sleeper, Adopter, TokenCounter, AnswerReader, CacheSalter, SaltedRouter, PromptCacher.
+// assertion: Sleeper, Adopter, TokenCounter, AnswerReader, CacheSalter, SaltedRouter, PromptCacher,
+// UsageReporter.
 type Engine interface {
 	// Replicas are the servers that can serve requests or load weights now, each with the version of the weights that it
 	// holds.
@@ -86,6 +87,18 @@ const UnknownVersion = gateway.UnknownVersion
 type TokenCounter interface {
 	GeneratedTokens(ctx context.Context) (float64, error)
 }
+
+// UsageReporter is an Engine whose servers report their usage. The gateway then sends each of them no more sequences at
+// once than its KV cache holds. An engine that is none gets requests as they come.
+type UsageReporter interface {
+	UsageOf(ctx context.Context, replica Replica) (Usage, error)
+	// Concurrency is how many sequences a replica gets at once, whatever it reports; 0: what it reports decides. After a
+	// change the engine calls Host.Changed.
+	Concurrency() int
+}
+
+// Usage is what a server reports about its work.
+type Usage = gateway.Usage
 
 // AnswerReader is an Engine that reads the answers of its model, by the parsers that belong to the chat template: calls
 // of tools and reasoning. Sessions of programs ask for it. ErrNotRead leaves an answer to the gateway, which reads

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // Code is the value of an attribute with the tag `code`: a function in a file of the user's, "my_loss.py:my_loss". A
@@ -149,7 +151,7 @@ func (c Code) Pinned(recipeDir, folder string) (string, error) {
 		return "", fmt.Errorf("copy %s: %w", c.File, err)
 	}
 	part := copied + ".part"
-	if err := os.WriteFile(part, data, 0o600); err != nil {
+	if err := regular.WriteFile(part, data); err != nil {
 		return "", fmt.Errorf("copy %s: %w", c.File, err)
 	}
 	if err := os.Rename(part, copied); err != nil {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // Registered knows under which id an environment is registered, and notes it in a file, so that the next life can say
@@ -29,7 +31,7 @@ func (r *Registered) Keep(c *Client, id int) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(r.File, data, 0o600); err != nil {
+	if err := regular.WriteFile(r.File, data); err != nil {
 		return fmt.Errorf("note under which id the environment is registered: %w", err)
 	}
 	return nil
@@ -39,7 +41,7 @@ func (r *Registered) Keep(c *Client, id int) error {
 // it. Nothing depends on its success: the API forgets silent environments by itself.
 func (r *Registered) Leave(ctx context.Context, c *Client) {
 	noted := r.now
-	if data, err := os.ReadFile(r.File); err == nil && noted == nil {
+	if data, err := regular.ReadFile(r.File, regular.Record); err == nil && noted == nil {
 		noted = &registration{}
 		_ = json.Unmarshal(data, noted) // half of a file names no API
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // RejectedGroups is a folder of groups that a trainer could not use, for people to look at. It keeps the first ones, up
@@ -55,7 +57,7 @@ func (s *RejectedGroups) Keep(batch string, group json.RawMessage, why error) (k
 		return false, fmt.Errorf("keeping a group that was set aside: %w", err)
 	}
 	path := filepath.Join(s.dir, fmt.Sprintf("group-%s-%03d.json", time.Now().UTC().Format("20060102T150405"), s.files))
-	if err := os.WriteFile(path, text, 0o600); err != nil {
+	if err := regular.WriteFile(path, text); err != nil {
 		return false, fmt.Errorf("keeping a group that was set aside: %w", err)
 	}
 	s.files, s.bytes = s.files+1, s.bytes+int64(len(text))

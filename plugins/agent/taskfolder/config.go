@@ -198,7 +198,8 @@ func (r *reader) artifacts(key string, list []any) []string {
 			}
 		}
 		if !path.IsAbs(source) || path.Clean(source) != strings.TrimSuffix(source, "/") {
-			r.once(r.lines.of(key), fmt.Sprintf("%s has %v; expected a path that begins with /, without ..", key, one))
+			r.once(r.lines.of(key), fmt.Sprintf("%s has %.200q; expected a path that begins with /, without ..", key,
+				fmt.Sprint(one)))
 			continue
 		}
 		out = append(out, path.Clean(source))
@@ -254,7 +255,7 @@ func (r *reader) fresh(s *Step) {
 		folder := path.Dir(name)
 		if at := slices.IndexFunc(r.task.Mounts(""), func(m Mount) bool { return within(name, m.Inside) }); at < 0 {
 			if !within(name, logsFolder) {
-				r.once(r.lines.of("artifacts"), fmt.Sprintf("artifacts has %s, which is in no folder that outlives the agent: "+
+				r.once(r.lines.of("artifacts"), fmt.Sprintf("artifacts has %q, which is in no folder that outlives the agent: "+
 					"those are where it starts, and what COPY fills", name))
 			}
 			continue

@@ -97,7 +97,7 @@ func (c *context) place(file string, line int, folder string) {
 	}
 	for _, taken := range reserved() {
 		if within(folder, taken) && (taken != testsFolder || c.into == c.task) {
-			c.fail(file, line, "the files of a task cannot be put into %s: %s is a folder of the sandbox itself. Name another, "+
+			c.fail(file, line, "the files of a task cannot be put into %q: %s is a folder of the sandbox itself. Name another, "+
 				"such as %s", folder, taken, defaultWorkdir)
 		}
 	}

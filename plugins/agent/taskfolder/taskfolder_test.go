@@ -202,10 +202,10 @@ func TestTasksThatAreRefused(t *testing.T) {
 		},
 		"artifacts": {
 			files: config("artifacts = [\"/app/x\", \"y\", " +
-				"{ source = \"/app/z\", service = \"db\", exclude = [\"*\"] }, \"/tmp/a\"]\n" +
+				"{ source = \"/app/z\", service = \"db\", exclude = [\"*\"] }, \"/tmp/a\\n\"]\n" +
 				"[verifier]\nenvironment_mode = \"separate\"\n"),
-			want: []string{"task.toml:1: artifacts has y; expected a path", `task.toml:1: artifacts has one of the service "db"`,
-				"task.toml:1: artifacts has exclude", "task.toml:1: artifacts has /tmp/a, which is in no folder"},
+			want: []string{`task.toml:1: artifacts has "y"; expected a path`, `task.toml:1: artifacts has one of the service "db"`,
+				"task.toml:1: artifacts has exclude", `task.toml:1: artifacts has "/tmp/a\n", which is in no folder`},
 		},
 		"no time": {
 			files: config("[agent]\ntimeout_sec = 0\n[verifier]\ntimeout_sec = nan\n"),
@@ -285,8 +285,8 @@ func TestTasksThatAreRefused(t *testing.T) {
 		"no name": {files: docker("ENV 1=x"), want: []string{`Dockerfile:2: ENV has "1=x"`}},
 		"a folder of its own": {
 			files: docker("COPY a.txt /etc/x/\nWORKDIR /tests"),
-			want: []string{"Dockerfile:2: the files of a task cannot be put into /etc/x",
-				"Dockerfile:3: the files of a task cannot be put into /tests"},
+			want: []string{`Dockerfile:2: the files of a task cannot be put into "/etc/x"`,
+				`Dockerfile:3: the files of a task cannot be put into "/tests"`},
 		},
 		"the root": {
 			files: docker("COPY a.txt /a.txt"),

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // ChatTemplate renders a conversation as the server does (see server.flatten): each tool, message and call of a tool on
@@ -77,7 +79,7 @@ func (t *Tokenizer) Files(folder string, context int) error {
 	for name, content := range files {
 		data, err := json.MarshalIndent(content, "", " ")
 		if err == nil {
-			err = os.WriteFile(filepath.Join(folder, name), data, 0o600)
+			err = regular.WriteFile(filepath.Join(folder, name), data)
 		}
 		if err != nil {
 			return fmt.Errorf("write the tokenizer: %w", err)

@@ -24,6 +24,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/recipe-rl/recipe/internal/objectstore"
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -130,7 +131,7 @@ func Open(ctx context.Context, address, dir string, block sdk.Block, host Host, 
 
 // begin reads what an earlier process has copied, or names the folder in the bucket.
 func (a *Archive) begin(ctx context.Context) error {
-	text, err := os.ReadFile(filepath.Join(a.dir, stateFile))
+	text, err := regular.ReadFile(filepath.Join(a.dir, stateFile), regular.Record)
 	switch {
 	case err == nil:
 		if json.Unmarshal(text, &a.state) == nil && a.state.Name != "" && a.state.Files != nil {

@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // The log is authoritative; the index holds the state of the log up to a position that it stores itself. Bringing it up
@@ -232,7 +234,7 @@ func (d *Disk) reserve() {
 	if info, err := os.Stat(d.reserveName()); err == nil && info.Size() >= reserveSize {
 		return
 	}
-	if err := os.WriteFile(d.reserveName(), make([]byte, reserveSize), 0o600); err != nil {
+	if err := regular.WriteFile(d.reserveName(), make([]byte, reserveSize)); err != nil {
 		_ = os.Remove(d.reserveName())
 	}
 }

@@ -77,6 +77,15 @@ func (h *HTTP) Metric(ctx context.Context, name string) (float64, error) {
 	return SumMetric(bytes.NewReader(data), name)
 }
 
+// Metrics reads the samples of metrics from the server's page /metrics; see ReadMetrics.
+func (h *HTTP) Metrics(ctx context.Context, names ...string) (map[string]Samples, error) {
+	data, err := h.exchange(ctx, http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	return ReadMetrics(bytes.NewReader(data), names...)
+}
+
 // MaxModelLen is the longest sequence of the models that the server lists, in tokens.
 func (h *HTTP) MaxModelLen(ctx context.Context) (int64, error) {
 	var models struct {

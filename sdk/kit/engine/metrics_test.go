@@ -5,6 +5,32 @@ import (
 	"testing"
 )
 
+func TestLabelsOfAMetric(t *testing.T) {
+	t.Parallel()
+	const page = `vllm:cache_config_info{block_size="16",cpu_num="None",num_gpu_blocks="1000"} 1.0
+vllm:kv_cache_usage_perc{engine="0"} 0.25
+vllm:kv_cache_usage_perc{engine="1"} 0.75
+`
+	m, err := ReadMetrics(strings.NewReader(page), "vllm:cache_config_info", "vllm:kv_cache_usage_perc", "vllm:other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m["vllm:kv_cache_usage_perc"].Mean(); got != .5 {
+		t.Errorf("mean %v, want 0.5", got)
+	}
+	info := m["vllm:cache_config_info"]
+	if len(info) != 1 || info[0].Label("num_gpu_blocks") != 1000 || info[0].Label("block_size") != 16 ||
+		info[0].Label("cpu_num") != 0 || info[0].Label("blocks") != 0 {
+		t.Errorf("labels %+v", info)
+	}
+	if got := m["vllm:other"]; got.Mean() != 0 || got.Sum() != 0 {
+		t.Errorf("a metric that is not there: %v", got)
+	}
+	if _, err := ReadMetrics(strings.NewReader("up x\n"), "up"); err == nil {
+		t.Error("a value that is no number is an error")
+	}
+}
+
 func TestSumOfAMetric(t *testing.T) {
 	t.Parallel()
 	const page = `# HELP vllm:generation_tokens_total Number of generation tokens processed.

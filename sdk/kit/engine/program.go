@@ -61,6 +61,7 @@ type Spec struct {
 type Limits struct {
 	Start    time.Duration // from a server's start to its first token; 0: none
 	Update   time.Duration // of loading weights
+	AtOnce   int64         // sequences that a replica gets at once; 0: as many as its KV cache holds
 	Restarts int64         // how often a server that ended is started again before the block fails
 }
 
@@ -68,12 +69,13 @@ type Limits struct {
 type LimitSettings struct {
 	StartTimeout  time.Duration `recipe:"start_timeout" min:"1s" change:"live" deprecated:"write health { start_timeout = … } instead" doc:"Time limit from the start of a server to its first answer, download of the model included"`
 	UpdateTimeout time.Duration `recipe:"update_timeout" default:"10m" min:"1s" change:"live" doc:"Time limit of loading new weights"`
+	Concurrency   int64         `recipe:"concurrency" default:"0" min:"0" unit:"sequences" change:"live" doc:"Sequences that a replica gets at once; further requests wait in the gateway, in order. 0: as many as its KV cache holds, by what the server reports while it runs (docs/concurrency.md)"`
 	MaxRestarts   int64         `recipe:"max_restarts" default:"3" min:"0" change:"live" doc:"Restarts of a failed server before the block fails; the count is reset once a server has answered for ten minutes"`
 }
 
 // Limits are the limits that the block sets.
 func (s LimitSettings) Limits() Limits {
-	return Limits{Start: s.StartTimeout, Update: s.UpdateTimeout, Restarts: s.MaxRestarts}
+	return Limits{Start: s.StartTimeout, Update: s.UpdateTimeout, AtOnce: s.Concurrency, Restarts: s.MaxRestarts}
 }
 
 // Launch is one start of a server.
@@ -171,6 +173,11 @@ type Facts struct {
 // AnswerReader is a Client that reads answers of its server's model; see inference.AnswerReader.
 type AnswerReader interface {
 	Read(ctx context.Context, s inference.Sampled) (inference.Said, error)
+}
+
+// UsageReporter is a Client that reads what its server reports about its work.
+type UsageReporter interface {
+	Usage(ctx context.Context) (inference.Usage, error)
 }
 
 // Preparer is a Client that must prepare a server that has just come up, before weights are loaded into it.

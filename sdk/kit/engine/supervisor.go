@@ -281,8 +281,9 @@ func (s *Supervisor) notify() {
 // SetLimits applies new limits while the servers run.
 func (s *Supervisor) SetLimits(l Limits) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.limits = l
+	s.mu.Unlock()
+	s.host.Changed()
 }
 
 func (s *Supervisor) limit() Limits {

@@ -177,7 +177,7 @@ func Parser(setting string, format chat.Format, names map[chat.Format]string) st
 
 func writeTemplate(dir, text string) (string, error) {
 	path := filepath.Join(dir, "chat_template.jinja")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err := regular.WriteFile(path, []byte(text)); err != nil {
 		return "", fmt.Errorf("write the chat template: %w", err)
 	}
 	return path, nil

@@ -3,11 +3,12 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // timeline measures the stages of a server's start, beside their durations at the last start in this block.
@@ -33,7 +34,7 @@ type stageTime struct {
 func newTimeline(dir, name, first string, now func() time.Time) *timeline {
 	t := &timeline{file: filepath.Join(dir, name+".starts.json"), now: now, began: now(), last: map[string]float64{}}
 	var before []stageTime
-	if data, err := os.ReadFile(t.file); err == nil && json.Unmarshal(data, &before) == nil {
+	if data, err := regular.ReadFile(t.file, regular.Record); err == nil && json.Unmarshal(data, &before) == nil {
 		for _, s := range before {
 			t.last[s.Name] += s.Seconds
 		}
@@ -84,7 +85,7 @@ func (t *timeline) end() (string, error) {
 	line := fmt.Sprintf("ready after %.1f s: %s", t.now().Sub(t.began).Seconds(), strings.Join(parts, ", "))
 	data, err := json.Marshal(t.stages)
 	if err == nil {
-		err = os.WriteFile(t.file, append(data, '\n'), 0o600)
+		err = regular.WriteFile(t.file, append(data, '\n'))
 	}
 	if err != nil {
 		return line, fmt.Errorf("store how long the start took: %w", err)

@@ -256,6 +256,22 @@ func (s *Supervisor) ReadAnswer(ctx context.Context, which inference.Replica, a 
 	return reader.Read(ctx, a)
 }
 
+// UsageOf implements inference.UsageReporter.
+func (s *Supervisor) UsageOf(ctx context.Context, which inference.Replica) (inference.Usage, error) {
+	c, err := s.client(which)
+	if err != nil {
+		return inference.Usage{}, err
+	}
+	reporter, ok := c.(UsageReporter)
+	if !ok {
+		return inference.Usage{}, fmt.Errorf("%s does not report its usage", s.spec.Title)
+	}
+	return reporter.Usage(ctx)
+}
+
+// Concurrency implements inference.UsageReporter.
+func (s *Supervisor) Concurrency() int { return int(s.limit().AtOnce) }
+
 // client returns the client of a replica that is up.
 func (s *Supervisor) client(which inference.Replica) (Client, error) {
 	s.mu.Lock()

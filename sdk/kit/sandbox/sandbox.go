@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk/kit/sandbox/inside"
 )
 
@@ -181,7 +182,7 @@ func WriteFiles(folder string, hosts ...string) error {
 		return fmt.Errorf("write the files of a sandbox: %w", err)
 	}
 	for name, text := range texts {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+		if err := regular.WriteFile(filepath.Join(folder, name), []byte(text)); err != nil {
 			return fmt.Errorf("write the files of a sandbox: %w", err)
 		}
 	}

@@ -19,6 +19,13 @@ import (
 // to the system's folders. Folders without rights get their owner's. It says how many entries were removed. After an
 // error the folder must not be read.
 func Tidy(ctx context.Context, folder, at string) (removed int, err error) {
+	info, err := os.Lstat(folder)
+	if err == nil && info.IsDir() && info.Mode().Perm()&0o700 != 0o700 {
+		err = os.Chmod(folder, info.Mode().Perm()|0o700)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look through what a program has left: %w", err)
+	}
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return 0, fmt.Errorf("look through what a program has left: %w", err)

@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/recipe-rl/recipe/internal/diskwait"
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/internal/tail"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
@@ -234,7 +235,7 @@ func (t *Trainer[C]) write(settings, more map[string]any) error {
 	if err != nil {
 		return fmt.Errorf("write the worker's configuration: %w", err)
 	}
-	if err := os.WriteFile(t.configFile(), append(data, '\n'), 0o600); err != nil { // it holds tokens
+	if err := regular.WriteFile(t.configFile(), append(data, '\n')); err != nil { // it holds tokens
 		return fmt.Errorf("write the worker's configuration: %w", err)
 	}
 	return nil
