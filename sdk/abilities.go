@@ -86,6 +86,44 @@ type EvaluatedCompletion struct {
 	Agent    string          `json:"agent,omitempty"` // of an environment with several agents
 }
 
+// Rescorer is an environment that scores recorded completions again, as if they had just been sampled. It is called
+// from several goroutines at once.
+type Rescorer interface {
+	// Rescore scores a group. An error means that the environment cannot be used any more.
+	Rescore(ctx context.Context, group RecordedGroup) (RescoredGroup, error)
+}
+
+// RecordedGroup is what a scorer was given of a group, as the record of samples has it.
+type RecordedGroup struct {
+	Task     json.RawMessage // of the group (docs/data-format.md)
+	Expected string          // the right answer, for people
+	// Messages is the conversation that the model was given; with a text as prompt it is one message of the role user.
+	Messages    json.RawMessage
+	Completions []RecordedCompletion
+}
+
+// RecordedCompletion is one completion of a RecordedGroup.
+type RecordedCompletion struct {
+	Text     string // without Stop
+	Finish   string // "stop" or "length"
+	Stop     string // the text that ended it; empty: none did
+	Tokens   []int
+	Logprobs []float64
+}
+
+// RescoredGroup holds the scores of a RecordedGroup.
+type RescoredGroup struct {
+	Completions []RescoredCompletion // in order; none where Unable is set
+	Unable      string               // why the group cannot be scored, whatever its completions are
+}
+
+// RescoredCompletion is the score of one completion.
+type RescoredCompletion struct {
+	Score   *float64           `json:"score"` // nil: it has none, and Failed holds the reason
+	Failed  string             `json:"failed,omitempty"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+}
+
 // Checkpointer is a trainer that can write a checkpoint between two steps, when asked.
 type Checkpointer interface {
 	SaveCheckpoint(ctx context.Context) (CheckpointInfo, error)

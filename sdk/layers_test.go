@@ -16,7 +16,7 @@ var layers = [][]string{
 		"internal/lazyregexp", "internal/nearest", "internal/regular", "internal/peer", "internal/listener",
 		"internal/disk", "internal/bounded",
 		"internal/openfiles", "internal/web", "sdk/proxy", "internal/redact", "internal/tail", "internal/temporary",
-		"internal/samples", "internal/delta", "internal/promtext", "internal/disk/disktest",
+		"internal/samples", "internal/concurrency", "internal/delta", "internal/promtext", "internal/disk/disktest",
 		"sdk/kind", "sdk/transport", "sdk/protocol", "sdk/spec", "sdk/pluginpb", "sdk/proc", "sdk/trace", "sdk/outputs",
 		"sdk/python", "sdk/trajectory", "sdk/trajectory/zstd", "internal/handshake", "internal/hermes",
 		"internal/session", "sdk/kit/sandbox/inside", "sdk/kit/sandbox",

@@ -95,13 +95,16 @@ func kindNames() []cobra.Completion {
 func (c completer) address(cmd *cobra.Command, command string, args []string) ([]cobra.Completion,
 	cobra.ShellCompDirective) {
 	var found []string
-	if command == "try" {
+	switch command {
+	case "try":
 		found = outlineOf(args[0]).blocks
-	} else {
+	case "rescore":
+		found = blocksOfRun(args[0])
+	default:
 		found = blocksOfRun(flagOf(cmd, "recipe"))
 	}
 	if only := map[string]kind.Kind{"checkpoint": kind.Trainer, "evaluate": kind.Environment,
-		"try": kind.Environment}[command]; only != "" {
+		"try": kind.Environment, "rescore": kind.Environment}[command]; only != "" {
 		found = slices.DeleteFunc(found, func(a string) bool { return !strings.HasPrefix(a, string(only)+".") })
 	}
 	return slices.DeleteFunc(found, func(a string) bool { return slices.Contains(args, a) }),

@@ -36,6 +36,7 @@ var outputFlags = map[string][]string{
 	"recipe plugin vendor --out":          nil,
 	"recipe test --junit":                 nil,
 	"recipe trajectories export --output": nil,
+	"recipe trajectories rescore --write": nil,
 	"recipe trust lock --out":             nil,
 }
 

@@ -94,6 +94,12 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 		t.Errorf("3 steps of 16 groups have these tasks:\n%.300s", tasks)
 	}
 	out(1, "env", "tasks", "environment.arithmetic.others")
+	again := out(0, "trajectories", "rescore", "quickstart.hcl", "environment.arithmetic.sums", "--json", "--write",
+		"rescored.jsonl")
+	fits(t, "rescore", again)
+	if !bytes.Contains(again, []byte(`"equal": 1,`)) {
+		t.Errorf("an environment that did not change gives other scores:\n%s", again)
+	}
 	w.recipe("apply", "-y", "--detach", "--var", "steps=1000000", "quickstart.hcl")
 	deadline := time.Now().Add(2 * time.Minute)
 	for w.command("checkpoint", "trainer.tiny.policy").Run() != nil {

@@ -94,11 +94,11 @@ func isFolder(path string) bool {
 func newTrajectories(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trajectories",
-		Short: "Watch, show, export and replay the groups that environments send",
+		Short: "Watch, show, export, rescore and replay the groups that environments send",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newTail(a), newShowGroups(a), newExport(a), newReplay(a), newStats(a))
+	cmd.AddCommand(newTail(a), newShowGroups(a), newExport(a), newReplay(a), newRescore(a), newStats(a))
 	return cmd
 }
 

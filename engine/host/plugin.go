@@ -312,6 +312,15 @@ func (p *Plugin) EvaluateTasks(ctx context.Context, req sdk.EvaluateTasks) (sdk.
 	return wire.DecodeTaskScores(r), nil
 }
 
+// Rescore has an environment score a recorded group again.
+func (p *Plugin) Rescore(ctx context.Context, group sdk.RecordedGroup) (sdk.RescoredGroup, error) {
+	r, err := p.rpc.Rescore(ctx, wire.EncodeRecorded(group))
+	if err != nil {
+		return sdk.RescoredGroup{}, p.failed("rescore by", err)
+	}
+	return wire.DecodeRescored(r), nil
+}
+
 // Client is the connection to the plugin, for the compliance suite: it drives the protocol itself.
 func (p *Plugin) Client() pluginpb.PluginClient { return p.rpc }
 

@@ -37,6 +37,7 @@ type Blocks struct {
 	Trial bool
 
 	outputs  map[addr.Block]cty.Value
+	about    map[addr.Block]sdk.Block
 	policies map[addr.Block]sdk.Policy
 	started  []*Block
 }
@@ -52,11 +53,14 @@ type Report struct {
 // is called from other goroutines.
 func New(r *schema.Recipe, catalog *host.Catalog, dir string, environ []string, report func(Report)) *Blocks {
 	return &Blocks{recipe: r, catalog: catalog, dir: dir, environ: environ, report: report,
-		outputs: map[addr.Block]cty.Value{}, policies: map[addr.Block]sdk.Policy{}}
+		outputs: map[addr.Block]cty.Value{}, about: map[addr.Block]sdk.Block{}, policies: map[addr.Block]sdk.Policy{}}
 }
 
 // Give sets the outputs of a block that is not started here.
 func (g *Blocks) Give(a addr.Block, outputs cty.Value) { g.outputs[a] = outputs }
+
+// Surround sets what a block's process is started with, in place of the block's meta-arguments.
+func (g *Blocks) Surround(a addr.Block, about sdk.Block) { g.about[a] = about }
 
 // Serve names which policy an inference block is started with; without it, with the weights that the recipe names.
 func (g *Blocks) Serve(a addr.Block, p sdk.Policy) { g.policies[a] = p }
@@ -81,7 +85,11 @@ func (g *Blocks) Start(ctx context.Context, a addr.Block, change func(map[string
 	if meta.Health != nil && meta.Health.StartTimeout > 0 {
 		timeout = meta.Health.StartTimeout
 	}
-	return g.run(ctx, a, value, Surroundings(meta), timeout)
+	about, set := g.about[a]
+	if !set {
+		about = Surroundings(meta)
+	}
+	return g.run(ctx, a, value, about, timeout)
 }
 
 // Evaluate is the body of a block with the outputs that are known here, without marks, and its meta-arguments.

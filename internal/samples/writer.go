@@ -1,11 +1,11 @@
 package samples
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -79,11 +79,11 @@ func NewWriter(dir string, limits Limits, failed func(error)) (*Writer, error) {
 	return w, nil
 }
 
-// Post records a group. body is copied.
-func (w *Writer) Post(line Line, body []byte) {
+// Post records a group. Its body, the parts one behind the other, is copied.
+func (w *Writer) Post(line Line, parts ...[]byte) {
 	line.Type = Posted
 	if w != nil {
-		w.add(line, bytes.Clone(body))
+		w.add(line, slices.Concat(parts...))
 	}
 }
 

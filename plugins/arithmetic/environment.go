@@ -2,6 +2,7 @@ package arithmetic
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -45,6 +46,7 @@ type additions struct {
 var (
 	_ environment.Environment = (*additions)(nil)
 	_ environment.Evaluable   = (*additions)(nil)
+	_ environment.Restorer    = (*additions)(nil)
 )
 
 func open(_ context.Context, setup environment.Setup[Config]) (*additions, error) {
@@ -74,6 +76,11 @@ func (a *additions) Score(_ context.Context, t environment.Task, c environment.C
 		return 0, fmt.Errorf("score a completion: the task holds %T, not a problem of this environment", t.Data)
 	}
 	return p.Score(c.Text, c.Finish == "stop"), nil
+}
+
+// Restore implements environment.Restorer.
+func (a *additions) Restore(_ context.Context, t environment.Task, data json.RawMessage) (environment.Task, error) {
+	return environment.RestoreData[Problem](t, data)
 }
 
 // EvaluationTasks are the held-out problems.

@@ -80,6 +80,12 @@ func TestThePackageVerifiesTheAnswers(t *testing.T) {
 		if asked := all[0][0].Content; !strings.HasPrefix(asked, "Q: How many times") || !strings.HasSuffix(asked, "\nA: ") {
 			t.Errorf("the model reads %q", asked)
 		}
+		again := b.Rescore(g)
+		for i, score := range g.Scores {
+			if c := again.GetCompletions(); i >= len(c) || c[i].Score == nil || c[i].GetScore() != score {
+				t.Fatalf("scores %v, and %v when they are scored again", g.Scores, again)
+			}
+		}
 	}
 	scripttest.Evaluated(t, b, 4)
 }

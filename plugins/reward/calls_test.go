@@ -36,7 +36,13 @@ def talk(prompts, completions, **kwargs):
 	}
 	block := plugintest.Harness(t, def)
 	block.Start(config, in(dir), scripttest.With(python))
-	said := scripttest.Conversations(t, api.Wait(1)[0])[0]
+	g := api.Wait(1)[0]
+	said := scripttest.Conversations(t, g)[0]
+	for _, c := range block.Rescore(g).GetCompletions() { // the function asserts that it gets the same
+		if c.Score == nil {
+			t.Errorf("scored again: %v", c)
+		}
+	}
 	if len(said) != 4 || said[2].Role != "tool" || said[2].Content != "2" {
 		t.Errorf("the model was sent %+v", said)
 	}

@@ -166,6 +166,7 @@ func TestCompliance(t *testing.T) {
 // The scores are those of the functions, given what TRL gives them.
 //
 //docs:environments/reward.md A reward function and a dataset: environment "reward"
+//docs:rescoring.md A recorded group has the scores of the run when it is scored again
 func TestScores(t *testing.T) {
 	venv := scripttest.Python(t, "atropos") // it has pyarrow and datasets
 	cache := t.TempDir()
@@ -199,7 +200,11 @@ func TestScores(t *testing.T) {
 			b := plugintest.Harness(t, def)
 			b.Start(config, in(dir), scripttest.With(venv))
 			for _, g := range api.Wait(3) {
+				again := b.Rescore(g).GetCompletions()
 				for i, said := range scripttest.Conversations(t, g) {
+					if i >= len(again) || again[i].Score == nil || again[i].GetScore() != g.Scores[i] {
+						t.Errorf("%+v has the score %v, and %v when it is scored again", said, g.Scores[i], again)
+					}
 					var row int
 					if len(said) != c.turns {
 						t.Fatalf("%+v, want %d turns", said, c.turns)

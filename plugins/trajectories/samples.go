@@ -36,7 +36,7 @@ func (b *state) recordPosts(groups []*group.Group, kept []*queue.Item, at int64)
 		if it.MinVersion >= 0 {
 			l.Versions = []int64{it.MinVersion, it.MaxVersion}
 		}
-		b.record.Post(l, groups[i].JSON)
+		b.record.Post(l, groups[i].Recorded()...)
 	}
 }
 

@@ -22,11 +22,14 @@ func TestTheRecordOfSamplesFollowsAGroup(t *testing.T) {
 	env := f.env("sums", 2, `"weight":1`)
 	post := func(version int) {
 		f.ok("POST", "/scored_data", fmt.Sprintf(`{"tokens":[[5,6],[5,7]],"masks":[[-100,6],[-100,7]],"scores":[1,0],`+
-			`"env_id":%d,"policy_version":%d}`, env, version))
+			`"env_id":%d,"policy_version":%d,"task":{"v":1,"data":7}}`, env, version))
 	}
 	post(0)
 	out := f.ok("GET", "/batch?lease=60s", "")
 	id := out["id"].(string)
+	if g := out["batch"].([]any)[0].(map[string]any); g["task"] != nil {
+		t.Errorf("the trainer got the task, which is for the record: %v", g)
+	}
 	post(0)
 	f.ok("POST", "/batch/"+id+"/ack", "{}")
 	got := f.ok("POST", "/batch/"+id+"/trained",
@@ -60,7 +63,8 @@ func TestTheRecordOfSamplesFollowsAGroup(t *testing.T) {
 		t.Fatalf("recorded %+v", list)
 	}
 	body, computed, err := r.Body(list[0])
-	if err != nil || !strings.Contains(string(body), `"tokens":[[5,6],[5,7]]`) {
+	if err != nil || !strings.Contains(string(body), `"tokens":[[5,6],[5,7]]`) ||
+		!strings.Contains(string(body), `"task":{"v":1,"data":7}`) {
 		t.Fatalf("the body is %s, %v", body, err)
 	}
 	if a := samples.Floats(computed.Advantages); len(a) != 2 || a[0] != 1 || a[1] != -1 {

@@ -186,31 +186,44 @@ type Setup[C Config] struct {
 func Define[C Config, E Environment](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) *sdk.Definition {
-	return New(name, summary, factory(open, oneAnswer[C, E]), declared(opts)...)
+	return New(name, summary, factory(open, oneAnswer[C, E], restores[E]()), declared(opts)...)
 }
 
 // TryDefine is Define for a definition that is made of what a user has written: a mistake in it is an error.
 func TryDefine[C Config, E Environment](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) (*sdk.Definition, error) {
-	return define.Try(kind.Environment, name, summary, outputs.Environment{}, factory(open, oneAnswer[C, E]), run[C],
-		declared(opts)...)
+	return define.Try(kind.Environment, name, summary, outputs.Environment{},
+		factory(open, oneAnswer[C, E], restores[E]()), run[C], declared(opts)...)
+}
+
+// restores reports whether environments of a type are Restorers.
+func restores[E any]() bool {
+	var zero E
+	_, ok := any(zero).(Restorer)
+	return ok
 }
 
 func oneAnswer[C Config, E Environment](env E, _ C, with rolling) roller {
-	return &single{env: env, ask: with.ask, stages: with.stages, step: with.step, timeout: with.scoreTimeout}
+	return &single{env: env, ask: with.ask, stages: with.stages, step: with.step, timeout: with.scoreTimeout,
+		address: with.address}
 }
 
-// factory makes the services of blocks.
+// factory makes the services of blocks. Restores: what is recorded of their groups can be scored again.
 func factory[C Config, E any](
-	open func(context.Context, Setup[C]) (E, error), rolls func(env E, config C, with rolling) roller,
+	open func(context.Context, Setup[C]) (E, error), rolls func(env E, config C, with rolling) roller, restores bool,
 ) func() sdk.Service[C] {
 	var zero E
 	_, evaluable := any(zero).(Evaluable)
 	return func() sdk.Service[C] {
 		r := &runner[C, E]{open: open, rolls: rolls}
-		if evaluable {
-			return &evaluated[C, E]{runner: r}
+		switch {
+		case evaluable && restores:
+			return &evaluatedRescoring[C, E]{&evaluated[C, E]{r}}
+		case evaluable:
+			return &evaluated[C, E]{r}
+		case restores:
+			return &rescoring[C, E]{r}
 		}
 		return r
 	}

@@ -78,5 +78,5 @@ func DefineEpisodes[C EpisodeConfig, E Episodic](
 ) *sdk.Definition {
 	return New(name, summary, factory(open, func(env E, c C, with rolling) roller {
 		return &episodes{env: env, settings: c.episodes(), rolling: with, bridge: newBridge(with.ask)}
-	}), declared(opts)...)
+	}, false), declared(opts)...)
 }

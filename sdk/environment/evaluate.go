@@ -274,7 +274,7 @@ func (r *rolled) result(task Task, p sampling) sdk.TaskScore {
 
 // withTokens are the sequences that the model has answered.
 func (r *rolled) withTokens() *rolled {
-	out := &rolled{why: r.why}
+	out := &rolled{why: r.why, task: r.task}
 	for _, s := range r.sequences {
 		if len(s.tokens) > 0 {
 			out.sequences = append(out.sequences, s)

@@ -1,6 +1,10 @@
 package environment
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
 
 // settle masks the rollouts of a group that have failed, where at least so many have a score. It returns why, an
 // unscored error, where they are fewer. Batches are counted in sequences, so a failed rollout keeps its place: nothing
@@ -68,7 +72,7 @@ func (r *rolled) informative() bool {
 			scores = append(scores, r.sequences[i].score)
 		}
 	}
-	return r.rollouts() < 2 || !equal(scores)
+	return r.rollouts() < 2 || !trajectory.EqualScores(scores)
 }
 
 // first is the first rollout that has a score, by the part with the most sampled tokens; nil when there is none.

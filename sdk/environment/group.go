@@ -3,8 +3,6 @@ package environment
 import (
 	"encoding/json"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk/trajectory"
@@ -14,6 +12,7 @@ import (
 func (r *rolled) group(task Task, p sampling) (*trajectory.Group, error) {
 	g := &trajectory.Group{
 		Scores: r.scores(), PolicyVersion: r.versions(), Overrides: r.overrides(),
+		Task: r.task,
 		GenerationParams: map[string]any{"temperature": p.Temperature, "top_p": p.TopP, "max_tokens": p.MaxTokens,
 			"n": p.N},
 	}
@@ -67,6 +66,9 @@ func (r *rolled) overrides() []map[string]any {
 			}
 			list[i][trajectory.OverrideFinish], some = finish, true
 		}
+		if s.stop != "" {
+			list[i][trajectory.OverrideStop], some = s.stop, true
+		}
 		if parts {
 			if !s.part {
 				rollout++
@@ -108,19 +110,4 @@ func longest(g *trajectory.Group) int {
 		most = max(most, len(tokens))
 	}
 	return most
-}
-
-// Scores that differ by less than rounding are equal: 0.1 + 0.2 and 0.3 are one score.
-const (
-	roundingOf = 1e-9 // of the larger one
-	rounding   = 1e-12
-)
-
-// equal reports whether there is nothing to learn from the scores.
-func equal(scores []float64) bool {
-	if len(scores) == 0 {
-		return true
-	}
-	low, high := slices.Min(scores), slices.Max(scores)
-	return high-low <= max(rounding, roundingOf*max(math.Abs(low), math.Abs(high)))
 }

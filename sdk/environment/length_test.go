@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+
+	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
 // A prompt is too long only where the server says so.
@@ -69,7 +71,7 @@ func TestScoresThatDifferByRoundingAreEqual(t *testing.T) {
 		"one point":  {[]float64{1, 0}, false},
 		"two thirds": {[]float64{1. / 3, 0.33333333333333337}, true},
 	} {
-		if got := equal(c.scores); got != c.want {
+		if got := trajectory.EqualScores(c.scores); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

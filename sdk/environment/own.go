@@ -47,15 +47,15 @@ type RolloutConfig interface {
 func DefineRollouts[C RolloutConfig, E Roller](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) *sdk.Definition {
-	return New(name, summary, factory(open, rollsItself[C, E]), declared(opts)...)
+	return New(name, summary, factory(open, rollsItself[C, E], false), declared(opts)...)
 }
 
 // TryDefineRollouts is TryDefine for an environment with rollouts of its own.
 func TryDefineRollouts[C RolloutConfig, E Roller](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) (*sdk.Definition, error) {
-	return define.Try(kind.Environment, name, summary, outputs.Environment{}, factory(open, rollsItself[C, E]), run[C],
-		declared(opts)...)
+	return define.Try(kind.Environment, name, summary, outputs.Environment{}, factory(open, rollsItself[C, E], false),
+		run[C], declared(opts)...)
 }
 
 func rollsItself[C RolloutConfig, E Roller](env E, c C, with rolling) roller {

@@ -2,6 +2,7 @@ package environment
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -34,7 +35,8 @@ type limits struct {
 // rolled are the sequences of one group.
 type rolled struct {
 	sequences []sequence
-	why       error // of those that failed
+	why       error           // of those that failed
+	task      json.RawMessage // what is recorded of the task; nil: nothing
 }
 
 // byAgent are the groups of the agents, in the order in which these began. Scores are compared within one of them.
@@ -48,7 +50,7 @@ func (r *rolled) byAgent() []*rolled {
 			index[s.agent], out = i, append(out, &rolled{})
 		}
 		out[i].sequences = append(out[i].sequences, s)
-		out[i].why = r.why
+		out[i].why, out[i].task = r.why, r.task
 	}
 	return out
 }
@@ -113,6 +115,7 @@ type sequence struct {
 	advantages    []float64                // one for each token; nil: the trainer computes them
 	failed        error                    // why it has no score: it stands in its group and is not trained on
 	finish        string                   // of the last answer: "stop" or "length"
+	stop          string                   // the text that ended it, of rollouts of one answer
 	left          []trajectory.MaskedSpan  // sampled tokens that are not trained, and why
 }
 
@@ -172,6 +175,7 @@ type single struct {
 	stages  *stages
 	step    *atomic.Int64
 	timeout time.Duration // of one score; 0: none
+	address string        // of the block
 	running atomic.Int64  // calls of Score that have not returned
 }
 
@@ -205,6 +209,7 @@ func (r *single) roll(ctx, working context.Context, task Task, p sampling, l lim
 		return nil, working.Err()
 	}
 	out := drawn.rolled(task, scores)
+	out.task = r.recorded(task)
 	if l.every {
 		out.mask()
 		out.why = err
@@ -223,6 +228,7 @@ func (s *sample) rolled(task Task, scores []Scored) *rolled {
 		one := &out.sequences[i]
 		one.read(s.prompt)
 		one.answered(c, s.versions, s.spans[i])
+		one.stop = c.Stop
 		one.score, one.failed = scores[i].Score, scores[i].Err
 		if one.failed == nil {
 			one.metrics = c.metrics.all()

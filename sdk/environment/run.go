@@ -47,6 +47,7 @@ type rolling struct {
 	step    *atomic.Int64 // of the trainer, as far as it is known
 	// of one score
 	scoreTimeout time.Duration
+	address      string // of the block
 }
 
 var (
@@ -133,7 +134,7 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	// Evaluations do not repeat a request that fails, and are no part of what is measured of training.
 	r.setKeeper(keeperOf(served, sampler.http))
 	with := rolling{ask: explainRefusals(sampler.draw), sampler: sampler, stages: &stages{}, stats: newRolloutStats(),
-		log: host.Log, step: &rollouts.trained, scoreTimeout: s.ScoreTimeout}
+		log: host.Log, step: &rollouts.trained, scoreTimeout: s.ScoreTimeout, address: req.Address}
 	r.set(&env, r.rolls(env, req.Config, with), plan, limits{tokens: int(served.MaxModelLen)})
 	defer r.set(nil, nil, sampling{}, limits{})
 	// Ready before it is registered: the trajectory API lets nobody in before the trainer has asked for a batch, and

@@ -49,11 +49,16 @@ const scoreGrace = 5 * time.Second
 
 // score asks for the score of every completion.
 func (r *single) score(ctx context.Context, task Task, list []Completion) []Scored {
+	return r.scoreAt(ctx, task, list, r.step.Load())
+}
+
+// scoreAt is score after so many steps of the trainer.
+func (r *single) scoreAt(ctx context.Context, task Task, list []Completion, step int64) []Scored {
 	for i := range list {
 		list[i].metrics = newMetrics()
 	}
 	if env, ok := any(r.env).(GroupScorer); ok {
-		return r.scoreGroup(ctx, env, task, list)
+		return r.scoreGroup(ctx, env, task, list, step)
 	}
 	out := make([]Scored, len(list))
 	var wg sync.WaitGroup
@@ -68,11 +73,11 @@ func (r *single) score(ctx context.Context, task Task, list []Completion) []Scor
 }
 
 // scoreGroup asks for all scores together.
-func (r *single) scoreGroup(ctx context.Context, env GroupScorer, task Task, list []Completion) []Scored {
+func (r *single) scoreGroup(ctx context.Context, env GroupScorer, task Task, list []Completion, step int64) []Scored {
 	for range list {
 		defer r.stages.score.begin()()
 	}
-	out, err := env.ScoreGroup(ctx, task, list, r.step.Load())
+	out, err := env.ScoreGroup(ctx, task, list, step)
 	if err == nil && len(out) != len(list) {
 		err = fmt.Errorf("ScoreGroup returned %d scores for %d completions", len(out), len(list))
 	}

@@ -69,7 +69,7 @@ type DescribeResponse struct {
 	ProtocolVersions []uint32               `protobuf:"varint,4,rep,packed,name=protocol_versions,json=protocolVersions,proto3" json:"protocol_versions,omitempty"`
 	Schema           []byte                 `protobuf:"bytes,5,opt,name=schema,proto3" json:"schema,omitempty"`             // JSON of spec.Schema
 	Outputs          []byte                 `protobuf:"bytes,6,opt,name=outputs,proto3" json:"outputs,omitempty"`           // JSON of spec.Schema
-	Capabilities     []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // "update", "evaluate", "evaluate_tasks", "checkpoint", "recover", "plan", "prepare", "nodes", "validate"
+	Capabilities     []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // "update", "evaluate", "evaluate_tasks", "checkpoint", "recover", "plan", "prepare", "nodes", "rescore", "validate"
 	Summary          string                 `protobuf:"bytes,8,opt,name=summary,proto3" json:"summary,omitempty"`
 	// Variables of the engine's environment that the plugin reads, beyond those that every plugin gets; "NAME_*" is a family.
 	EnvironmentVariables []string `protobuf:"bytes,9,rep,name=environment_variables,json=environmentVariables,proto3" json:"environment_variables,omitempty"`
@@ -3287,6 +3287,263 @@ func (x *EvaluatedCompletion) GetAgent() string {
 	return ""
 }
 
+// RescoreRequest is what a scorer was given of a group, as the record of samples has it.
+type RescoreRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Task          []byte                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`         // the field task of the group, JSON (docs/data-format.md)
+	Expected      string                 `protobuf:"bytes,2,opt,name=expected,proto3" json:"expected,omitempty"` // the right answer, for people
+	Messages      []byte                 `protobuf:"bytes,3,opt,name=messages,proto3" json:"messages,omitempty"` // the conversation that the model was given, JSON; with a text as prompt one message of the role user
+	Completions   []*RecordedCompletion  `protobuf:"bytes,4,rep,name=completions,proto3" json:"completions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RescoreRequest) Reset() {
+	*x = RescoreRequest{}
+	mi := &file_plugin_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RescoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RescoreRequest) ProtoMessage() {}
+
+func (x *RescoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RescoreRequest.ProtoReflect.Descriptor instead.
+func (*RescoreRequest) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *RescoreRequest) GetTask() []byte {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *RescoreRequest) GetExpected() string {
+	if x != nil {
+		return x.Expected
+	}
+	return ""
+}
+
+func (x *RescoreRequest) GetMessages() []byte {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *RescoreRequest) GetCompletions() []*RecordedCompletion {
+	if x != nil {
+		return x.Completions
+	}
+	return nil
+}
+
+type RecordedCompletion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`                                     // without the stop text
+	FinishReason  string                 `protobuf:"bytes,2,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"` // "stop" or "length"
+	Stop          string                 `protobuf:"bytes,3,opt,name=stop,proto3" json:"stop,omitempty"`                                     // the text that ended it; empty: none did
+	Tokens        []int64                `protobuf:"varint,4,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
+	Logprobs      []float64              `protobuf:"fixed64,5,rep,packed,name=logprobs,proto3" json:"logprobs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordedCompletion) Reset() {
+	*x = RecordedCompletion{}
+	mi := &file_plugin_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordedCompletion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordedCompletion) ProtoMessage() {}
+
+func (x *RecordedCompletion) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordedCompletion.ProtoReflect.Descriptor instead.
+func (*RecordedCompletion) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *RecordedCompletion) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *RecordedCompletion) GetFinishReason() string {
+	if x != nil {
+		return x.FinishReason
+	}
+	return ""
+}
+
+func (x *RecordedCompletion) GetStop() string {
+	if x != nil {
+		return x.Stop
+	}
+	return ""
+}
+
+func (x *RecordedCompletion) GetTokens() []int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *RecordedCompletion) GetLogprobs() []float64 {
+	if x != nil {
+		return x.Logprobs
+	}
+	return nil
+}
+
+type RescoreResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Completions   []*RescoredCompletion  `protobuf:"bytes,1,rep,name=completions,proto3" json:"completions,omitempty"` // in the order of the request; none when unable is set
+	Unable        string                 `protobuf:"bytes,2,opt,name=unable,proto3" json:"unable,omitempty"`           // why the group cannot be scored, whatever its completions are
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RescoreResponse) Reset() {
+	*x = RescoreResponse{}
+	mi := &file_plugin_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RescoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RescoreResponse) ProtoMessage() {}
+
+func (x *RescoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RescoreResponse.ProtoReflect.Descriptor instead.
+func (*RescoreResponse) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *RescoreResponse) GetCompletions() []*RescoredCompletion {
+	if x != nil {
+		return x.Completions
+	}
+	return nil
+}
+
+func (x *RescoreResponse) GetUnable() string {
+	if x != nil {
+		return x.Unable
+	}
+	return ""
+}
+
+type RescoredCompletion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Score         *float64               `protobuf:"fixed64,1,opt,name=score,proto3,oneof" json:"score,omitempty"` // absent: it has none, and failed holds the reason
+	Failed        string                 `protobuf:"bytes,2,opt,name=failed,proto3" json:"failed,omitempty"`
+	Metrics       map[string]float64     `protobuf:"bytes,3,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RescoredCompletion) Reset() {
+	*x = RescoredCompletion{}
+	mi := &file_plugin_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RescoredCompletion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RescoredCompletion) ProtoMessage() {}
+
+func (x *RescoredCompletion) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RescoredCompletion.ProtoReflect.Descriptor instead.
+func (*RescoredCompletion) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *RescoredCompletion) GetScore() float64 {
+	if x != nil && x.Score != nil {
+		return *x.Score
+	}
+	return 0
+}
+
+func (x *RescoredCompletion) GetFailed() string {
+	if x != nil {
+		return x.Failed
+	}
+	return ""
+}
+
+func (x *RescoredCompletion) GetMetrics() map[string]float64 {
+	if x != nil {
+		return x.Metrics
+	}
+	return nil
+}
+
 type PauseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Paused        bool                   `protobuf:"varint,1,opt,name=paused,proto3" json:"paused,omitempty"`
@@ -3296,7 +3553,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_plugin_proto_msgTypes[46]
+	mi := &file_plugin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3308,7 +3565,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[46]
+	mi := &file_plugin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3321,7 +3578,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{46}
+	return file_plugin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PauseRequest) GetPaused() bool {
@@ -3339,7 +3596,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_plugin_proto_msgTypes[47]
+	mi := &file_plugin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3351,7 +3608,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[47]
+	mi := &file_plugin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3364,7 +3621,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{47}
+	return file_plugin_proto_rawDescGZIP(), []int{51}
 }
 
 type CheckpointRequest struct {
@@ -3375,7 +3632,7 @@ type CheckpointRequest struct {
 
 func (x *CheckpointRequest) Reset() {
 	*x = CheckpointRequest{}
-	mi := &file_plugin_proto_msgTypes[48]
+	mi := &file_plugin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3387,7 +3644,7 @@ func (x *CheckpointRequest) String() string {
 func (*CheckpointRequest) ProtoMessage() {}
 
 func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[48]
+	mi := &file_plugin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3400,7 +3657,7 @@ func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{48}
+	return file_plugin_proto_rawDescGZIP(), []int{52}
 }
 
 type CheckpointResponse struct {
@@ -3414,7 +3671,7 @@ type CheckpointResponse struct {
 
 func (x *CheckpointResponse) Reset() {
 	*x = CheckpointResponse{}
-	mi := &file_plugin_proto_msgTypes[49]
+	mi := &file_plugin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3683,7 @@ func (x *CheckpointResponse) String() string {
 func (*CheckpointResponse) ProtoMessage() {}
 
 func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[49]
+	mi := &file_plugin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3696,7 @@ func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{49}
+	return file_plugin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CheckpointResponse) GetPath() string {
@@ -3473,7 +3730,7 @@ type OpenExecutorRequest struct {
 
 func (x *OpenExecutorRequest) Reset() {
 	*x = OpenExecutorRequest{}
-	mi := &file_plugin_proto_msgTypes[50]
+	mi := &file_plugin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3742,7 @@ func (x *OpenExecutorRequest) String() string {
 func (*OpenExecutorRequest) ProtoMessage() {}
 
 func (x *OpenExecutorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[50]
+	mi := &file_plugin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3755,7 @@ func (x *OpenExecutorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecutorRequest.ProtoReflect.Descriptor instead.
 func (*OpenExecutorRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{50}
+	return file_plugin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *OpenExecutorRequest) GetConfig() []byte {
@@ -3524,7 +3781,7 @@ type OpenExecutorResponse struct {
 
 func (x *OpenExecutorResponse) Reset() {
 	*x = OpenExecutorResponse{}
-	mi := &file_plugin_proto_msgTypes[51]
+	mi := &file_plugin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3536,7 +3793,7 @@ func (x *OpenExecutorResponse) String() string {
 func (*OpenExecutorResponse) ProtoMessage() {}
 
 func (x *OpenExecutorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[51]
+	mi := &file_plugin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3549,7 +3806,7 @@ func (x *OpenExecutorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecutorResponse.ProtoReflect.Descriptor instead.
 func (*OpenExecutorResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{51}
+	return file_plugin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *OpenExecutorResponse) GetAbilities() []string {
@@ -3571,7 +3828,7 @@ type JobKey struct {
 
 func (x *JobKey) Reset() {
 	*x = JobKey{}
-	mi := &file_plugin_proto_msgTypes[52]
+	mi := &file_plugin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3583,7 +3840,7 @@ func (x *JobKey) String() string {
 func (*JobKey) ProtoMessage() {}
 
 func (x *JobKey) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[52]
+	mi := &file_plugin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3596,7 +3853,7 @@ func (x *JobKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobKey.ProtoReflect.Descriptor instead.
 func (*JobKey) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{52}
+	return file_plugin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *JobKey) GetRun() string {
@@ -3643,7 +3900,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_plugin_proto_msgTypes[53]
+	mi := &file_plugin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3655,7 +3912,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[53]
+	mi := &file_plugin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3668,7 +3925,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{53}
+	return file_plugin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Job) GetKey() *JobKey {
@@ -3772,7 +4029,7 @@ type JobHandle struct {
 
 func (x *JobHandle) Reset() {
 	*x = JobHandle{}
-	mi := &file_plugin_proto_msgTypes[54]
+	mi := &file_plugin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3784,7 +4041,7 @@ func (x *JobHandle) String() string {
 func (*JobHandle) ProtoMessage() {}
 
 func (x *JobHandle) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[54]
+	mi := &file_plugin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3797,7 +4054,7 @@ func (x *JobHandle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobHandle.ProtoReflect.Descriptor instead.
 func (*JobHandle) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{54}
+	return file_plugin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *JobHandle) GetKey() *JobKey {
@@ -3828,7 +4085,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_plugin_proto_msgTypes[55]
+	mi := &file_plugin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3840,7 +4097,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[55]
+	mi := &file_plugin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3853,7 +4110,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{55}
+	return file_plugin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *JobStatus) GetState() string {
@@ -3907,7 +4164,7 @@ type RenderJobRequest struct {
 
 func (x *RenderJobRequest) Reset() {
 	*x = RenderJobRequest{}
-	mi := &file_plugin_proto_msgTypes[56]
+	mi := &file_plugin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3919,7 +4176,7 @@ func (x *RenderJobRequest) String() string {
 func (*RenderJobRequest) ProtoMessage() {}
 
 func (x *RenderJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[56]
+	mi := &file_plugin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3932,7 +4189,7 @@ func (x *RenderJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenderJobRequest.ProtoReflect.Descriptor instead.
 func (*RenderJobRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{56}
+	return file_plugin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RenderJobRequest) GetJob() *Job {
@@ -3952,7 +4209,7 @@ type RenderJobResponse struct {
 
 func (x *RenderJobResponse) Reset() {
 	*x = RenderJobResponse{}
-	mi := &file_plugin_proto_msgTypes[57]
+	mi := &file_plugin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3964,7 +4221,7 @@ func (x *RenderJobResponse) String() string {
 func (*RenderJobResponse) ProtoMessage() {}
 
 func (x *RenderJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[57]
+	mi := &file_plugin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3977,7 +4234,7 @@ func (x *RenderJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenderJobResponse.ProtoReflect.Descriptor instead.
 func (*RenderJobResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{57}
+	return file_plugin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RenderJobResponse) GetLanguage() string {
@@ -4003,7 +4260,7 @@ type SubmitJobRequest struct {
 
 func (x *SubmitJobRequest) Reset() {
 	*x = SubmitJobRequest{}
-	mi := &file_plugin_proto_msgTypes[58]
+	mi := &file_plugin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4015,7 +4272,7 @@ func (x *SubmitJobRequest) String() string {
 func (*SubmitJobRequest) ProtoMessage() {}
 
 func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[58]
+	mi := &file_plugin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4028,7 +4285,7 @@ func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{58}
+	return file_plugin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SubmitJobRequest) GetJob() *Job {
@@ -4047,7 +4304,7 @@ type SubmitJobResponse struct {
 
 func (x *SubmitJobResponse) Reset() {
 	*x = SubmitJobResponse{}
-	mi := &file_plugin_proto_msgTypes[59]
+	mi := &file_plugin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4059,7 +4316,7 @@ func (x *SubmitJobResponse) String() string {
 func (*SubmitJobResponse) ProtoMessage() {}
 
 func (x *SubmitJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[59]
+	mi := &file_plugin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4072,7 +4329,7 @@ func (x *SubmitJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{59}
+	return file_plugin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SubmitJobResponse) GetHandle() *JobHandle {
@@ -4091,7 +4348,7 @@ type JobStatusRequest struct {
 
 func (x *JobStatusRequest) Reset() {
 	*x = JobStatusRequest{}
-	mi := &file_plugin_proto_msgTypes[60]
+	mi := &file_plugin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4103,7 +4360,7 @@ func (x *JobStatusRequest) String() string {
 func (*JobStatusRequest) ProtoMessage() {}
 
 func (x *JobStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[60]
+	mi := &file_plugin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4116,7 +4373,7 @@ func (x *JobStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatusRequest.ProtoReflect.Descriptor instead.
 func (*JobStatusRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{60}
+	return file_plugin_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *JobStatusRequest) GetHandles() []*JobHandle {
@@ -4135,7 +4392,7 @@ type JobStatusResponse struct {
 
 func (x *JobStatusResponse) Reset() {
 	*x = JobStatusResponse{}
-	mi := &file_plugin_proto_msgTypes[61]
+	mi := &file_plugin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4147,7 +4404,7 @@ func (x *JobStatusResponse) String() string {
 func (*JobStatusResponse) ProtoMessage() {}
 
 func (x *JobStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[61]
+	mi := &file_plugin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4160,7 +4417,7 @@ func (x *JobStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatusResponse.ProtoReflect.Descriptor instead.
 func (*JobStatusResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{61}
+	return file_plugin_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *JobStatusResponse) GetStatuses() []*JobStatus {
@@ -4179,7 +4436,7 @@ type JobLogsRequest struct {
 
 func (x *JobLogsRequest) Reset() {
 	*x = JobLogsRequest{}
-	mi := &file_plugin_proto_msgTypes[62]
+	mi := &file_plugin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4191,7 +4448,7 @@ func (x *JobLogsRequest) String() string {
 func (*JobLogsRequest) ProtoMessage() {}
 
 func (x *JobLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[62]
+	mi := &file_plugin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4204,7 +4461,7 @@ func (x *JobLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobLogsRequest.ProtoReflect.Descriptor instead.
 func (*JobLogsRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{62}
+	return file_plugin_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *JobLogsRequest) GetHandle() *JobHandle {
@@ -4223,7 +4480,7 @@ type JobLogsResponse struct {
 
 func (x *JobLogsResponse) Reset() {
 	*x = JobLogsResponse{}
-	mi := &file_plugin_proto_msgTypes[63]
+	mi := &file_plugin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4235,7 +4492,7 @@ func (x *JobLogsResponse) String() string {
 func (*JobLogsResponse) ProtoMessage() {}
 
 func (x *JobLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[63]
+	mi := &file_plugin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4248,7 +4505,7 @@ func (x *JobLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobLogsResponse.ProtoReflect.Descriptor instead.
 func (*JobLogsResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{63}
+	return file_plugin_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *JobLogsResponse) GetData() []byte {
@@ -4268,7 +4525,7 @@ type CancelJobRequest struct {
 
 func (x *CancelJobRequest) Reset() {
 	*x = CancelJobRequest{}
-	mi := &file_plugin_proto_msgTypes[64]
+	mi := &file_plugin_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4280,7 +4537,7 @@ func (x *CancelJobRequest) String() string {
 func (*CancelJobRequest) ProtoMessage() {}
 
 func (x *CancelJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[64]
+	mi := &file_plugin_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4293,7 +4550,7 @@ func (x *CancelJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{64}
+	return file_plugin_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CancelJobRequest) GetHandle() *JobHandle {
@@ -4318,7 +4575,7 @@ type CancelJobResponse struct {
 
 func (x *CancelJobResponse) Reset() {
 	*x = CancelJobResponse{}
-	mi := &file_plugin_proto_msgTypes[65]
+	mi := &file_plugin_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4330,7 +4587,7 @@ func (x *CancelJobResponse) String() string {
 func (*CancelJobResponse) ProtoMessage() {}
 
 func (x *CancelJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[65]
+	mi := &file_plugin_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4343,7 +4600,7 @@ func (x *CancelJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{65}
+	return file_plugin_proto_rawDescGZIP(), []int{69}
 }
 
 type ListJobsRequest struct {
@@ -4355,7 +4612,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_plugin_proto_msgTypes[66]
+	mi := &file_plugin_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4367,7 +4624,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[66]
+	mi := &file_plugin_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4380,7 +4637,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{66}
+	return file_plugin_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListJobsRequest) GetRun() string {
@@ -4399,7 +4656,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_plugin_proto_msgTypes[67]
+	mi := &file_plugin_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4411,7 +4668,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[67]
+	mi := &file_plugin_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4424,7 +4681,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{67}
+	return file_plugin_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListJobsResponse) GetHandles() []*JobHandle {
@@ -4443,7 +4700,7 @@ type TestJobRequest struct {
 
 func (x *TestJobRequest) Reset() {
 	*x = TestJobRequest{}
-	mi := &file_plugin_proto_msgTypes[68]
+	mi := &file_plugin_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4455,7 +4712,7 @@ func (x *TestJobRequest) String() string {
 func (*TestJobRequest) ProtoMessage() {}
 
 func (x *TestJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[68]
+	mi := &file_plugin_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4468,7 +4725,7 @@ func (x *TestJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestJobRequest.ProtoReflect.Descriptor instead.
 func (*TestJobRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{68}
+	return file_plugin_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *TestJobRequest) GetJob() *Job {
@@ -4487,7 +4744,7 @@ type TestJobResponse struct {
 
 func (x *TestJobResponse) Reset() {
 	*x = TestJobResponse{}
-	mi := &file_plugin_proto_msgTypes[69]
+	mi := &file_plugin_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4499,7 +4756,7 @@ func (x *TestJobResponse) String() string {
 func (*TestJobResponse) ProtoMessage() {}
 
 func (x *TestJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[69]
+	mi := &file_plugin_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4512,7 +4769,7 @@ func (x *TestJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestJobResponse.ProtoReflect.Descriptor instead.
 func (*TestJobResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{69}
+	return file_plugin_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *TestJobResponse) GetAnswer() string {
@@ -4530,7 +4787,7 @@ type ExamineClusterRequest struct {
 
 func (x *ExamineClusterRequest) Reset() {
 	*x = ExamineClusterRequest{}
-	mi := &file_plugin_proto_msgTypes[70]
+	mi := &file_plugin_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4542,7 +4799,7 @@ func (x *ExamineClusterRequest) String() string {
 func (*ExamineClusterRequest) ProtoMessage() {}
 
 func (x *ExamineClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[70]
+	mi := &file_plugin_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4555,7 +4812,7 @@ func (x *ExamineClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExamineClusterRequest.ProtoReflect.Descriptor instead.
 func (*ExamineClusterRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{70}
+	return file_plugin_proto_rawDescGZIP(), []int{74}
 }
 
 type ExamineClusterResponse struct {
@@ -4567,7 +4824,7 @@ type ExamineClusterResponse struct {
 
 func (x *ExamineClusterResponse) Reset() {
 	*x = ExamineClusterResponse{}
-	mi := &file_plugin_proto_msgTypes[71]
+	mi := &file_plugin_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4579,7 +4836,7 @@ func (x *ExamineClusterResponse) String() string {
 func (*ExamineClusterResponse) ProtoMessage() {}
 
 func (x *ExamineClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[71]
+	mi := &file_plugin_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4592,7 +4849,7 @@ func (x *ExamineClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExamineClusterResponse.ProtoReflect.Descriptor instead.
 func (*ExamineClusterResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{71}
+	return file_plugin_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ExamineClusterResponse) GetChecks() []*ClusterCheck {
@@ -4613,7 +4870,7 @@ type ClusterCheck struct {
 
 func (x *ClusterCheck) Reset() {
 	*x = ClusterCheck{}
-	mi := &file_plugin_proto_msgTypes[72]
+	mi := &file_plugin_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4625,7 +4882,7 @@ func (x *ClusterCheck) String() string {
 func (*ClusterCheck) ProtoMessage() {}
 
 func (x *ClusterCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[72]
+	mi := &file_plugin_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4638,7 +4895,7 @@ func (x *ClusterCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterCheck.ProtoReflect.Descriptor instead.
 func (*ClusterCheck) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{72}
+	return file_plugin_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ClusterCheck) GetName() string {
@@ -4675,7 +4932,7 @@ type JobError struct {
 
 func (x *JobError) Reset() {
 	*x = JobError{}
-	mi := &file_plugin_proto_msgTypes[73]
+	mi := &file_plugin_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4687,7 +4944,7 @@ func (x *JobError) String() string {
 func (*JobError) ProtoMessage() {}
 
 func (x *JobError) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[73]
+	mi := &file_plugin_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4700,7 +4957,7 @@ func (x *JobError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobError.ProtoReflect.Descriptor instead.
 func (*JobError) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{73}
+	return file_plugin_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *JobError) GetSummary() string {
@@ -5020,6 +5277,28 @@ const file_plugin_proto_rawDesc = "" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01B\b\n" +
+	"\x06_score\"\xa4\x01\n" +
+	"\x0eRescoreRequest\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\fR\x04task\x12\x1a\n" +
+	"\bexpected\x18\x02 \x01(\tR\bexpected\x12\x1a\n" +
+	"\bmessages\x18\x03 \x01(\fR\bmessages\x12F\n" +
+	"\vcompletions\x18\x04 \x03(\v2$.recipe.plugin.v1.RecordedCompletionR\vcompletions\"\x95\x01\n" +
+	"\x12RecordedCompletion\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x12#\n" +
+	"\rfinish_reason\x18\x02 \x01(\tR\ffinishReason\x12\x12\n" +
+	"\x04stop\x18\x03 \x01(\tR\x04stop\x12\x16\n" +
+	"\x06tokens\x18\x04 \x03(\x03R\x06tokens\x12\x1a\n" +
+	"\blogprobs\x18\x05 \x03(\x01R\blogprobs\"q\n" +
+	"\x0fRescoreResponse\x12F\n" +
+	"\vcompletions\x18\x01 \x03(\v2$.recipe.plugin.v1.RescoredCompletionR\vcompletions\x12\x16\n" +
+	"\x06unable\x18\x02 \x01(\tR\x06unable\"\xda\x01\n" +
+	"\x12RescoredCompletion\x12\x19\n" +
+	"\x05score\x18\x01 \x01(\x01H\x00R\x05score\x88\x01\x01\x12\x16\n" +
+	"\x06failed\x18\x02 \x01(\tR\x06failed\x12K\n" +
+	"\ametrics\x18\x03 \x03(\v21.recipe.plugin.v1.RescoredCompletion.MetricsEntryR\ametrics\x1a:\n" +
+	"\fMetricsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01B\b\n" +
 	"\x06_score\"&\n" +
 	"\fPauseRequest\x12\x16\n" +
 	"\x06paused\x18\x01 \x01(\bR\x06paused\"\x0f\n" +
@@ -5105,7 +5384,7 @@ const file_plugin_proto_rawDesc = "" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x16\n" +
 	"\x06remedy\x18\x03 \x01(\tR\x06remedy\x12 \n" +
-	"\vunreachable\x18\x04 \x01(\bR\vunreachable2\xc4\b\n" +
+	"\vunreachable\x18\x04 \x01(\bR\vunreachable2\x94\t\n" +
 	"\x06Plugin\x12Q\n" +
 	"\bDescribe\x12!.recipe.plugin.v1.DescribeRequest\x1a\".recipe.plugin.v1.DescribeResponse\x12Q\n" +
 	"\bValidate\x12!.recipe.plugin.v1.ValidateRequest\x1a\".recipe.plugin.v1.ValidateResponse\x12E\n" +
@@ -5117,7 +5396,8 @@ const file_plugin_proto_rawDesc = "" +
 	"\x06Status\x12\x1f.recipe.plugin.v1.StatusRequest\x1a .recipe.plugin.v1.StatusResponse\x12K\n" +
 	"\x06Attach\x12\x1f.recipe.plugin.v1.AttachRequest\x1a .recipe.plugin.v1.AttachResponse\x12B\n" +
 	"\x05Watch\x12\x1e.recipe.plugin.v1.WatchRequest\x1a\x17.recipe.plugin.v1.Event0\x01\x12Q\n" +
-	"\bEvaluate\x12!.recipe.plugin.v1.EvaluateRequest\x1a\".recipe.plugin.v1.EvaluateResponse\x12W\n" +
+	"\bEvaluate\x12!.recipe.plugin.v1.EvaluateRequest\x1a\".recipe.plugin.v1.EvaluateResponse\x12N\n" +
+	"\aRescore\x12 .recipe.plugin.v1.RescoreRequest\x1a!.recipe.plugin.v1.RescoreResponse\x12W\n" +
 	"\n" +
 	"Checkpoint\x12#.recipe.plugin.v1.CheckpointRequest\x1a$.recipe.plugin.v1.CheckpointResponse\x12H\n" +
 	"\x05Pause\x12\x1e.recipe.plugin.v1.PauseRequest\x1a\x1f.recipe.plugin.v1.PauseResponse\x12K\n" +
@@ -5145,7 +5425,7 @@ func file_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_proto_rawDescData
 }
 
-var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 84)
+var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
 var file_plugin_proto_goTypes = []any{
 	(*DescribeRequest)(nil),        // 0: recipe.plugin.v1.DescribeRequest
 	(*DescribeResponse)(nil),       // 1: recipe.plugin.v1.DescribeResponse
@@ -5193,44 +5473,49 @@ var file_plugin_proto_goTypes = []any{
 	(*EvaluateResponse)(nil),       // 43: recipe.plugin.v1.EvaluateResponse
 	(*TaskScores)(nil),             // 44: recipe.plugin.v1.TaskScores
 	(*EvaluatedCompletion)(nil),    // 45: recipe.plugin.v1.EvaluatedCompletion
-	(*PauseRequest)(nil),           // 46: recipe.plugin.v1.PauseRequest
-	(*PauseResponse)(nil),          // 47: recipe.plugin.v1.PauseResponse
-	(*CheckpointRequest)(nil),      // 48: recipe.plugin.v1.CheckpointRequest
-	(*CheckpointResponse)(nil),     // 49: recipe.plugin.v1.CheckpointResponse
-	(*OpenExecutorRequest)(nil),    // 50: recipe.plugin.v1.OpenExecutorRequest
-	(*OpenExecutorResponse)(nil),   // 51: recipe.plugin.v1.OpenExecutorResponse
-	(*JobKey)(nil),                 // 52: recipe.plugin.v1.JobKey
-	(*Job)(nil),                    // 53: recipe.plugin.v1.Job
-	(*JobHandle)(nil),              // 54: recipe.plugin.v1.JobHandle
-	(*JobStatus)(nil),              // 55: recipe.plugin.v1.JobStatus
-	(*RenderJobRequest)(nil),       // 56: recipe.plugin.v1.RenderJobRequest
-	(*RenderJobResponse)(nil),      // 57: recipe.plugin.v1.RenderJobResponse
-	(*SubmitJobRequest)(nil),       // 58: recipe.plugin.v1.SubmitJobRequest
-	(*SubmitJobResponse)(nil),      // 59: recipe.plugin.v1.SubmitJobResponse
-	(*JobStatusRequest)(nil),       // 60: recipe.plugin.v1.JobStatusRequest
-	(*JobStatusResponse)(nil),      // 61: recipe.plugin.v1.JobStatusResponse
-	(*JobLogsRequest)(nil),         // 62: recipe.plugin.v1.JobLogsRequest
-	(*JobLogsResponse)(nil),        // 63: recipe.plugin.v1.JobLogsResponse
-	(*CancelJobRequest)(nil),       // 64: recipe.plugin.v1.CancelJobRequest
-	(*CancelJobResponse)(nil),      // 65: recipe.plugin.v1.CancelJobResponse
-	(*ListJobsRequest)(nil),        // 66: recipe.plugin.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),       // 67: recipe.plugin.v1.ListJobsResponse
-	(*TestJobRequest)(nil),         // 68: recipe.plugin.v1.TestJobRequest
-	(*TestJobResponse)(nil),        // 69: recipe.plugin.v1.TestJobResponse
-	(*ExamineClusterRequest)(nil),  // 70: recipe.plugin.v1.ExamineClusterRequest
-	(*ExamineClusterResponse)(nil), // 71: recipe.plugin.v1.ExamineClusterResponse
-	(*ClusterCheck)(nil),           // 72: recipe.plugin.v1.ClusterCheck
-	(*JobError)(nil),               // 73: recipe.plugin.v1.JobError
-	nil,                            // 74: recipe.plugin.v1.Estimate.FactsEntry
-	nil,                            // 75: recipe.plugin.v1.StartRequest.EnvironmentEntry
-	nil,                            // 76: recipe.plugin.v1.Phase.PlacesEntry
-	nil,                            // 77: recipe.plugin.v1.Metrics.ValuesEntry
-	nil,                            // 78: recipe.plugin.v1.Weights.PhasesEntry
-	nil,                            // 79: recipe.plugin.v1.Span.AttributesEntry
-	nil,                            // 80: recipe.plugin.v1.Span.NumbersEntry
-	nil,                            // 81: recipe.plugin.v1.EvaluateResponse.MetricsEntry
-	nil,                            // 82: recipe.plugin.v1.TaskScores.MetricsEntry
-	nil,                            // 83: recipe.plugin.v1.EvaluatedCompletion.MetricsEntry
+	(*RescoreRequest)(nil),         // 46: recipe.plugin.v1.RescoreRequest
+	(*RecordedCompletion)(nil),     // 47: recipe.plugin.v1.RecordedCompletion
+	(*RescoreResponse)(nil),        // 48: recipe.plugin.v1.RescoreResponse
+	(*RescoredCompletion)(nil),     // 49: recipe.plugin.v1.RescoredCompletion
+	(*PauseRequest)(nil),           // 50: recipe.plugin.v1.PauseRequest
+	(*PauseResponse)(nil),          // 51: recipe.plugin.v1.PauseResponse
+	(*CheckpointRequest)(nil),      // 52: recipe.plugin.v1.CheckpointRequest
+	(*CheckpointResponse)(nil),     // 53: recipe.plugin.v1.CheckpointResponse
+	(*OpenExecutorRequest)(nil),    // 54: recipe.plugin.v1.OpenExecutorRequest
+	(*OpenExecutorResponse)(nil),   // 55: recipe.plugin.v1.OpenExecutorResponse
+	(*JobKey)(nil),                 // 56: recipe.plugin.v1.JobKey
+	(*Job)(nil),                    // 57: recipe.plugin.v1.Job
+	(*JobHandle)(nil),              // 58: recipe.plugin.v1.JobHandle
+	(*JobStatus)(nil),              // 59: recipe.plugin.v1.JobStatus
+	(*RenderJobRequest)(nil),       // 60: recipe.plugin.v1.RenderJobRequest
+	(*RenderJobResponse)(nil),      // 61: recipe.plugin.v1.RenderJobResponse
+	(*SubmitJobRequest)(nil),       // 62: recipe.plugin.v1.SubmitJobRequest
+	(*SubmitJobResponse)(nil),      // 63: recipe.plugin.v1.SubmitJobResponse
+	(*JobStatusRequest)(nil),       // 64: recipe.plugin.v1.JobStatusRequest
+	(*JobStatusResponse)(nil),      // 65: recipe.plugin.v1.JobStatusResponse
+	(*JobLogsRequest)(nil),         // 66: recipe.plugin.v1.JobLogsRequest
+	(*JobLogsResponse)(nil),        // 67: recipe.plugin.v1.JobLogsResponse
+	(*CancelJobRequest)(nil),       // 68: recipe.plugin.v1.CancelJobRequest
+	(*CancelJobResponse)(nil),      // 69: recipe.plugin.v1.CancelJobResponse
+	(*ListJobsRequest)(nil),        // 70: recipe.plugin.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 71: recipe.plugin.v1.ListJobsResponse
+	(*TestJobRequest)(nil),         // 72: recipe.plugin.v1.TestJobRequest
+	(*TestJobResponse)(nil),        // 73: recipe.plugin.v1.TestJobResponse
+	(*ExamineClusterRequest)(nil),  // 74: recipe.plugin.v1.ExamineClusterRequest
+	(*ExamineClusterResponse)(nil), // 75: recipe.plugin.v1.ExamineClusterResponse
+	(*ClusterCheck)(nil),           // 76: recipe.plugin.v1.ClusterCheck
+	(*JobError)(nil),               // 77: recipe.plugin.v1.JobError
+	nil,                            // 78: recipe.plugin.v1.Estimate.FactsEntry
+	nil,                            // 79: recipe.plugin.v1.StartRequest.EnvironmentEntry
+	nil,                            // 80: recipe.plugin.v1.Phase.PlacesEntry
+	nil,                            // 81: recipe.plugin.v1.Metrics.ValuesEntry
+	nil,                            // 82: recipe.plugin.v1.Weights.PhasesEntry
+	nil,                            // 83: recipe.plugin.v1.Span.AttributesEntry
+	nil,                            // 84: recipe.plugin.v1.Span.NumbersEntry
+	nil,                            // 85: recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	nil,                            // 86: recipe.plugin.v1.TaskScores.MetricsEntry
+	nil,                            // 87: recipe.plugin.v1.EvaluatedCompletion.MetricsEntry
+	nil,                            // 88: recipe.plugin.v1.RescoredCompletion.MetricsEntry
 }
 var file_plugin_proto_depIdxs = []int32{
 	2,  // 0: recipe.plugin.v1.ValidateResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
@@ -5238,8 +5523,8 @@ var file_plugin_proto_depIdxs = []int32{
 	2,  // 2: recipe.plugin.v1.PlanResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
 	7,  // 3: recipe.plugin.v1.PlanResponse.estimate:type_name -> recipe.plugin.v1.Estimate
 	8,  // 4: recipe.plugin.v1.Estimate.amounts:type_name -> recipe.plugin.v1.Amount
-	74, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
-	75, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
+	78, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
+	79, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
 	9,  // 7: recipe.plugin.v1.StartRequest.placement:type_name -> recipe.plugin.v1.Placement
 	10, // 8: recipe.plugin.v1.StartRequest.runtime:type_name -> recipe.plugin.v1.Runtime
 	12, // 9: recipe.plugin.v1.StartRequest.policy:type_name -> recipe.plugin.v1.Policy
@@ -5258,79 +5543,84 @@ var file_plugin_proto_depIdxs = []int32{
 	41, // 22: recipe.plugin.v1.Event.gap:type_name -> recipe.plugin.v1.Gap
 	38, // 23: recipe.plugin.v1.Event.span:type_name -> recipe.plugin.v1.Span
 	31, // 24: recipe.plugin.v1.Event.memory_taken:type_name -> recipe.plugin.v1.MemoryTaken
-	76, // 25: recipe.plugin.v1.Phase.places:type_name -> recipe.plugin.v1.Phase.PlacesEntry
-	77, // 26: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
-	78, // 27: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
-	79, // 28: recipe.plugin.v1.Span.attributes:type_name -> recipe.plugin.v1.Span.AttributesEntry
-	80, // 29: recipe.plugin.v1.Span.numbers:type_name -> recipe.plugin.v1.Span.NumbersEntry
-	81, // 30: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	80, // 25: recipe.plugin.v1.Phase.places:type_name -> recipe.plugin.v1.Phase.PlacesEntry
+	81, // 26: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
+	82, // 27: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
+	83, // 28: recipe.plugin.v1.Span.attributes:type_name -> recipe.plugin.v1.Span.AttributesEntry
+	84, // 29: recipe.plugin.v1.Span.numbers:type_name -> recipe.plugin.v1.Span.NumbersEntry
+	85, // 30: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
 	44, // 31: recipe.plugin.v1.EvaluateResponse.results:type_name -> recipe.plugin.v1.TaskScores
-	82, // 32: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
+	86, // 32: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
 	45, // 33: recipe.plugin.v1.TaskScores.completions:type_name -> recipe.plugin.v1.EvaluatedCompletion
-	83, // 34: recipe.plugin.v1.EvaluatedCompletion.metrics:type_name -> recipe.plugin.v1.EvaluatedCompletion.MetricsEntry
-	52, // 35: recipe.plugin.v1.Job.key:type_name -> recipe.plugin.v1.JobKey
-	52, // 36: recipe.plugin.v1.JobHandle.key:type_name -> recipe.plugin.v1.JobKey
-	53, // 37: recipe.plugin.v1.RenderJobRequest.job:type_name -> recipe.plugin.v1.Job
-	53, // 38: recipe.plugin.v1.SubmitJobRequest.job:type_name -> recipe.plugin.v1.Job
-	54, // 39: recipe.plugin.v1.SubmitJobResponse.handle:type_name -> recipe.plugin.v1.JobHandle
-	54, // 40: recipe.plugin.v1.JobStatusRequest.handles:type_name -> recipe.plugin.v1.JobHandle
-	55, // 41: recipe.plugin.v1.JobStatusResponse.statuses:type_name -> recipe.plugin.v1.JobStatus
-	54, // 42: recipe.plugin.v1.JobLogsRequest.handle:type_name -> recipe.plugin.v1.JobHandle
-	54, // 43: recipe.plugin.v1.CancelJobRequest.handle:type_name -> recipe.plugin.v1.JobHandle
-	54, // 44: recipe.plugin.v1.ListJobsResponse.handles:type_name -> recipe.plugin.v1.JobHandle
-	53, // 45: recipe.plugin.v1.TestJobRequest.job:type_name -> recipe.plugin.v1.Job
-	72, // 46: recipe.plugin.v1.ExamineClusterResponse.checks:type_name -> recipe.plugin.v1.ClusterCheck
-	0,  // 47: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
-	3,  // 48: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
-	5,  // 49: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
-	14, // 50: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
-	11, // 51: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
-	16, // 52: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
-	18, // 53: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
-	20, // 54: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
-	26, // 55: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
-	28, // 56: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
-	42, // 57: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
-	48, // 58: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
-	46, // 59: recipe.plugin.v1.Plugin.Pause:input_type -> recipe.plugin.v1.PauseRequest
-	23, // 60: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
-	50, // 61: recipe.plugin.v1.Executor.Open:input_type -> recipe.plugin.v1.OpenExecutorRequest
-	56, // 62: recipe.plugin.v1.Executor.Render:input_type -> recipe.plugin.v1.RenderJobRequest
-	58, // 63: recipe.plugin.v1.Executor.Submit:input_type -> recipe.plugin.v1.SubmitJobRequest
-	60, // 64: recipe.plugin.v1.Executor.Status:input_type -> recipe.plugin.v1.JobStatusRequest
-	62, // 65: recipe.plugin.v1.Executor.Logs:input_type -> recipe.plugin.v1.JobLogsRequest
-	64, // 66: recipe.plugin.v1.Executor.Cancel:input_type -> recipe.plugin.v1.CancelJobRequest
-	66, // 67: recipe.plugin.v1.Executor.List:input_type -> recipe.plugin.v1.ListJobsRequest
-	68, // 68: recipe.plugin.v1.Executor.Test:input_type -> recipe.plugin.v1.TestJobRequest
-	70, // 69: recipe.plugin.v1.Executor.Examine:input_type -> recipe.plugin.v1.ExamineClusterRequest
-	1,  // 70: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
-	4,  // 71: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
-	6,  // 72: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
-	15, // 73: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
-	13, // 74: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
-	17, // 75: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
-	19, // 76: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
-	21, // 77: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
-	27, // 78: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
-	29, // 79: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
-	43, // 80: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
-	49, // 81: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
-	47, // 82: recipe.plugin.v1.Plugin.Pause:output_type -> recipe.plugin.v1.PauseResponse
-	24, // 83: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
-	51, // 84: recipe.plugin.v1.Executor.Open:output_type -> recipe.plugin.v1.OpenExecutorResponse
-	57, // 85: recipe.plugin.v1.Executor.Render:output_type -> recipe.plugin.v1.RenderJobResponse
-	59, // 86: recipe.plugin.v1.Executor.Submit:output_type -> recipe.plugin.v1.SubmitJobResponse
-	61, // 87: recipe.plugin.v1.Executor.Status:output_type -> recipe.plugin.v1.JobStatusResponse
-	63, // 88: recipe.plugin.v1.Executor.Logs:output_type -> recipe.plugin.v1.JobLogsResponse
-	65, // 89: recipe.plugin.v1.Executor.Cancel:output_type -> recipe.plugin.v1.CancelJobResponse
-	67, // 90: recipe.plugin.v1.Executor.List:output_type -> recipe.plugin.v1.ListJobsResponse
-	69, // 91: recipe.plugin.v1.Executor.Test:output_type -> recipe.plugin.v1.TestJobResponse
-	71, // 92: recipe.plugin.v1.Executor.Examine:output_type -> recipe.plugin.v1.ExamineClusterResponse
-	70, // [70:93] is the sub-list for method output_type
-	47, // [47:70] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	87, // 34: recipe.plugin.v1.EvaluatedCompletion.metrics:type_name -> recipe.plugin.v1.EvaluatedCompletion.MetricsEntry
+	47, // 35: recipe.plugin.v1.RescoreRequest.completions:type_name -> recipe.plugin.v1.RecordedCompletion
+	49, // 36: recipe.plugin.v1.RescoreResponse.completions:type_name -> recipe.plugin.v1.RescoredCompletion
+	88, // 37: recipe.plugin.v1.RescoredCompletion.metrics:type_name -> recipe.plugin.v1.RescoredCompletion.MetricsEntry
+	56, // 38: recipe.plugin.v1.Job.key:type_name -> recipe.plugin.v1.JobKey
+	56, // 39: recipe.plugin.v1.JobHandle.key:type_name -> recipe.plugin.v1.JobKey
+	57, // 40: recipe.plugin.v1.RenderJobRequest.job:type_name -> recipe.plugin.v1.Job
+	57, // 41: recipe.plugin.v1.SubmitJobRequest.job:type_name -> recipe.plugin.v1.Job
+	58, // 42: recipe.plugin.v1.SubmitJobResponse.handle:type_name -> recipe.plugin.v1.JobHandle
+	58, // 43: recipe.plugin.v1.JobStatusRequest.handles:type_name -> recipe.plugin.v1.JobHandle
+	59, // 44: recipe.plugin.v1.JobStatusResponse.statuses:type_name -> recipe.plugin.v1.JobStatus
+	58, // 45: recipe.plugin.v1.JobLogsRequest.handle:type_name -> recipe.plugin.v1.JobHandle
+	58, // 46: recipe.plugin.v1.CancelJobRequest.handle:type_name -> recipe.plugin.v1.JobHandle
+	58, // 47: recipe.plugin.v1.ListJobsResponse.handles:type_name -> recipe.plugin.v1.JobHandle
+	57, // 48: recipe.plugin.v1.TestJobRequest.job:type_name -> recipe.plugin.v1.Job
+	76, // 49: recipe.plugin.v1.ExamineClusterResponse.checks:type_name -> recipe.plugin.v1.ClusterCheck
+	0,  // 50: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
+	3,  // 51: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
+	5,  // 52: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
+	14, // 53: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
+	11, // 54: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
+	16, // 55: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
+	18, // 56: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
+	20, // 57: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
+	26, // 58: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
+	28, // 59: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
+	42, // 60: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
+	46, // 61: recipe.plugin.v1.Plugin.Rescore:input_type -> recipe.plugin.v1.RescoreRequest
+	52, // 62: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
+	50, // 63: recipe.plugin.v1.Plugin.Pause:input_type -> recipe.plugin.v1.PauseRequest
+	23, // 64: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
+	54, // 65: recipe.plugin.v1.Executor.Open:input_type -> recipe.plugin.v1.OpenExecutorRequest
+	60, // 66: recipe.plugin.v1.Executor.Render:input_type -> recipe.plugin.v1.RenderJobRequest
+	62, // 67: recipe.plugin.v1.Executor.Submit:input_type -> recipe.plugin.v1.SubmitJobRequest
+	64, // 68: recipe.plugin.v1.Executor.Status:input_type -> recipe.plugin.v1.JobStatusRequest
+	66, // 69: recipe.plugin.v1.Executor.Logs:input_type -> recipe.plugin.v1.JobLogsRequest
+	68, // 70: recipe.plugin.v1.Executor.Cancel:input_type -> recipe.plugin.v1.CancelJobRequest
+	70, // 71: recipe.plugin.v1.Executor.List:input_type -> recipe.plugin.v1.ListJobsRequest
+	72, // 72: recipe.plugin.v1.Executor.Test:input_type -> recipe.plugin.v1.TestJobRequest
+	74, // 73: recipe.plugin.v1.Executor.Examine:input_type -> recipe.plugin.v1.ExamineClusterRequest
+	1,  // 74: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
+	4,  // 75: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
+	6,  // 76: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
+	15, // 77: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
+	13, // 78: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
+	17, // 79: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
+	19, // 80: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
+	21, // 81: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
+	27, // 82: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
+	29, // 83: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
+	43, // 84: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
+	48, // 85: recipe.plugin.v1.Plugin.Rescore:output_type -> recipe.plugin.v1.RescoreResponse
+	53, // 86: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
+	51, // 87: recipe.plugin.v1.Plugin.Pause:output_type -> recipe.plugin.v1.PauseResponse
+	24, // 88: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
+	55, // 89: recipe.plugin.v1.Executor.Open:output_type -> recipe.plugin.v1.OpenExecutorResponse
+	61, // 90: recipe.plugin.v1.Executor.Render:output_type -> recipe.plugin.v1.RenderJobResponse
+	63, // 91: recipe.plugin.v1.Executor.Submit:output_type -> recipe.plugin.v1.SubmitJobResponse
+	65, // 92: recipe.plugin.v1.Executor.Status:output_type -> recipe.plugin.v1.JobStatusResponse
+	67, // 93: recipe.plugin.v1.Executor.Logs:output_type -> recipe.plugin.v1.JobLogsResponse
+	69, // 94: recipe.plugin.v1.Executor.Cancel:output_type -> recipe.plugin.v1.CancelJobResponse
+	71, // 95: recipe.plugin.v1.Executor.List:output_type -> recipe.plugin.v1.ListJobsResponse
+	73, // 96: recipe.plugin.v1.Executor.Test:output_type -> recipe.plugin.v1.TestJobResponse
+	75, // 97: recipe.plugin.v1.Executor.Examine:output_type -> recipe.plugin.v1.ExamineClusterResponse
+	74, // [74:98] is the sub-list for method output_type
+	50, // [50:74] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_plugin_proto_init() }
@@ -5354,14 +5644,15 @@ func file_plugin_proto_init() {
 	}
 	file_plugin_proto_msgTypes[42].OneofWrappers = []any{}
 	file_plugin_proto_msgTypes[45].OneofWrappers = []any{}
-	file_plugin_proto_msgTypes[55].OneofWrappers = []any{}
+	file_plugin_proto_msgTypes[49].OneofWrappers = []any{}
+	file_plugin_proto_msgTypes[59].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_proto_rawDesc), len(file_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   84,
+			NumMessages:   89,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -34,6 +34,7 @@ const (
 	Plugin_Attach_FullMethodName     = "/recipe.plugin.v1.Plugin/Attach"
 	Plugin_Watch_FullMethodName      = "/recipe.plugin.v1.Plugin/Watch"
 	Plugin_Evaluate_FullMethodName   = "/recipe.plugin.v1.Plugin/Evaluate"
+	Plugin_Rescore_FullMethodName    = "/recipe.plugin.v1.Plugin/Rescore"
 	Plugin_Checkpoint_FullMethodName = "/recipe.plugin.v1.Plugin/Checkpoint"
 	Plugin_Pause_FullMethodName      = "/recipe.plugin.v1.Plugin/Pause"
 	Plugin_Stacks_FullMethodName     = "/recipe.plugin.v1.Plugin/Stacks"
@@ -66,6 +67,9 @@ type PluginClient interface {
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error)
 	// Evaluate runs an environment's evaluation once. Only environments answer.
 	Evaluate(ctx context.Context, in *EvaluateRequest, opts ...grpc.CallOption) (*EvaluateResponse, error)
+	// Rescore scores the recorded completions of a group again, as if they had just been sampled. Calls come side by side.
+	// Only environments with the capability "rescore" answer.
+	Rescore(ctx context.Context, in *RescoreRequest, opts ...grpc.CallOption) (*RescoreResponse, error)
 	// Checkpoint makes a trainer write a checkpoint now. Only trainers answer.
 	Checkpoint(ctx context.Context, in *CheckpointRequest, opts ...grpc.CallOption) (*CheckpointResponse, error)
 	// Pause makes a block begin no new work until it is told to go on, and returns when it does none. Inference holds
@@ -202,6 +206,16 @@ func (c *pluginClient) Evaluate(ctx context.Context, in *EvaluateRequest, opts .
 	return out, nil
 }
 
+func (c *pluginClient) Rescore(ctx context.Context, in *RescoreRequest, opts ...grpc.CallOption) (*RescoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RescoreResponse)
+	err := c.cc.Invoke(ctx, Plugin_Rescore_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *pluginClient) Checkpoint(ctx context.Context, in *CheckpointRequest, opts ...grpc.CallOption) (*CheckpointResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CheckpointResponse)
@@ -259,6 +273,9 @@ type PluginServer interface {
 	Watch(*WatchRequest, grpc.ServerStreamingServer[Event]) error
 	// Evaluate runs an environment's evaluation once. Only environments answer.
 	Evaluate(context.Context, *EvaluateRequest) (*EvaluateResponse, error)
+	// Rescore scores the recorded completions of a group again, as if they had just been sampled. Calls come side by side.
+	// Only environments with the capability "rescore" answer.
+	Rescore(context.Context, *RescoreRequest) (*RescoreResponse, error)
 	// Checkpoint makes a trainer write a checkpoint now. Only trainers answer.
 	Checkpoint(context.Context, *CheckpointRequest) (*CheckpointResponse, error)
 	// Pause makes a block begin no new work until it is told to go on, and returns when it does none. Inference holds
@@ -308,6 +325,9 @@ func (UnimplementedPluginServer) Watch(*WatchRequest, grpc.ServerStreamingServer
 }
 func (UnimplementedPluginServer) Evaluate(context.Context, *EvaluateRequest) (*EvaluateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Evaluate not implemented")
+}
+func (UnimplementedPluginServer) Rescore(context.Context, *RescoreRequest) (*RescoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rescore not implemented")
 }
 func (UnimplementedPluginServer) Checkpoint(context.Context, *CheckpointRequest) (*CheckpointResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Checkpoint not implemented")
@@ -530,6 +550,24 @@ func _Plugin_Evaluate_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Plugin_Rescore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RescoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PluginServer).Rescore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Plugin_Rescore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PluginServer).Rescore(ctx, req.(*RescoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Plugin_Checkpoint_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CheckpointRequest)
 	if err := dec(in); err != nil {
@@ -630,6 +668,10 @@ var Plugin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Evaluate",
 			Handler:    _Plugin_Evaluate_Handler,
+		},
+		{
+			MethodName: "Rescore",
+			Handler:    _Plugin_Rescore_Handler,
 		},
 		{
 			MethodName: "Checkpoint",

@@ -16,6 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/weightserver"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
@@ -347,6 +348,23 @@ func environmentChecks(t *testing.T, def *sdk.Definition, s Suite) {
 		}
 		checkReported(t, b)
 	})
+	if slices.Contains(def.Capabilities, protocol.CanRescore) {
+		t.Run("recorded groups are scored again", func(t *testing.T) {
+			config, api := s.Groups(t)
+			b := s.harness(t, def)
+			b.Start(config, s.Options...)
+			b.Ready()
+			g := api.Wait(1)[0]
+			made := b.Rescore(g)
+			if made.GetUnable() != "" && !bytes.Contains(g.Task, []byte(made.GetUnable())) {
+				t.Errorf("the group cannot be scored again, and its task does not have the reason: %s (task: %s)", made.GetUnable(),
+					g.Task)
+			}
+			if made.GetUnable() == "" && len(made.GetCompletions()) != len(g.Tokens) {
+				t.Errorf("%d scores of %d completions", len(made.GetCompletions()), len(g.Tokens))
+			}
+		})
+	}
 }
 
 // reportedMetrics are those that every environment reports of its groups, whatever it is made of: by their name, and by

@@ -35,5 +35,8 @@ const CanPrepare = "prepare"
 // EvaluatesTasks is the capability of environments that are an sdk.TaskEvaluator.
 const EvaluatesTasks = "evaluate_tasks"
 
+// CanRescore is the capability of environments that are an sdk.Rescorer.
+const CanRescore = "rescore"
+
 // UsesNodes is the capability of plugins that are an sdk.NodesUser.
 const UsesNodes = "nodes"

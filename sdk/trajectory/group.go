@@ -43,6 +43,9 @@ type Group struct {
 	DistillLogprobs [][][]float64 `json:"distill_logprobs,omitempty"`
 	// PolicyVersion names which policy versions sampled the tokens; nil when unknown.
 	PolicyVersion *Versions `json:"policy_version,omitempty"`
+	// Task is what the scorer was given beside the completions, for the record of samples: the trajectory API gives it to
+	// no trainer. It is the last field: so the API leaves it out without copying the others.
+	Task json.RawMessage `json:"task,omitempty"`
 }
 
 // UnmarshalJSON reads a group. It refuses null where a number is expected, which encoding/json would read as 0: a score
@@ -126,6 +129,9 @@ type MaskedSpan struct {
 // OverrideMasked is the key of Overrides under which the spans of sampled tokens stand that are not trained, for
 // people.
 const OverrideMasked = "masked"
+
+// OverrideStop is the key of Overrides under which the text stands that ended the answer of a sequence, where one did.
+const OverrideStop = "stop"
 
 // OverrideRollout is the key of Overrides under which stands of which rollout of the group the sequence is a part, a
 // number. The parts of a rollout follow each other, have one score, and count as one: in a batch, in a group's baseline

@@ -35,6 +35,7 @@ func documents() map[string]described {
 			"a line of a run's event log, and of recipe logs --json and apply --json: see events.md"},
 		"why":        {reflect.TypeFor[why.Document](), "what recipe status --why --json prints"},
 		"tasks":      {reflect.TypeFor[view.TasksDocument](), "what recipe env tasks --json prints"},
+		"rescore":    {reflect.TypeFor[view.Rescored](), "what recipe trajectories rescore --json prints"},
 		"runs":       {reflect.TypeFor[view.RunsDocument](), "what recipe runs --json prints"},
 		"checkpoint": {reflect.TypeFor[run.Saved](), "what recipe checkpoint --json prints"},
 		"evaluation": {reflect.TypeFor[evaluation.Result](),

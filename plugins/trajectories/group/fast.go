@@ -12,6 +12,8 @@ type Reader struct {
 	counts [fieldCount]int     // of the outer lists
 	texts  []span              // of the sequences in tokens, without their brackets
 	extra  bool                // there were keys to drop
+	task   span                // the value of the key task; it is not part of the group's JSON
+	before int                 // the task is the last member, and the object without it ends here; 0: it is not
 	body   []byte
 }
 
@@ -76,11 +78,12 @@ func (r *Reader) fast(body []byte, i int) (*Group, int) {
 	if i >= len(body) || body[i] != '{' {
 		return nil, 0
 	}
-	r.body, r.extra, r.texts = body, false, r.texts[:0]
+	r.body, r.extra, r.task, r.before, r.texts = body, false, span{}, 0, r.texts[:0]
 	for f := range r.spans {
 		r.spans[f], r.lens[f], r.counts[f] = span{}, r.lens[f][:0], 0
 	}
 	for {
+		member := i
 		i = skipSpace(body, i+1)
 		if i >= len(body) || body[i] != '"' {
 			return nil, 0
@@ -89,26 +92,32 @@ func (r *Reader) fast(body []byte, i int) (*Group, int) {
 		if end < 0 {
 			return nil, 0
 		}
-		f, known := fieldOf(body[i+1 : end-1])
+		key := body[i+1 : end-1]
+		f, known := fieldOf(key)
 		i = skipSpace(body, end)
 		if i >= len(body) || body[i] != ':' {
 			return nil, 0
 		}
 		i = skipSpace(body, i+1)
+		isTask := string(key) == taskField
 		if known {
 			end = r.field(f, i)
 		} else {
 			end = skipValue(body, i, 0)
-			r.extra = true
+			r.extra = r.extra || !isTask || r.task != (span{})
 		}
 		if end < 0 {
 			return nil, 0
+		}
+		if isTask {
+			r.task, r.before = span{i, end}, member
 		}
 		i = skipSpace(body, end)
 		if i >= len(body) {
 			return nil, 0
 		}
 		if body[i] == '}' {
+			r.extra = r.extra || r.task != (span{}) && (!isTask || body[member] != ',')
 			return r.group(), i + 1
 		}
 		if body[i] != ',' {
@@ -261,6 +270,11 @@ func (r *Reader) versions(g *Group, text []byte) bool {
 // finish gives the group its JSON. When nothing has to be left out, that is the object as it came, with the missing
 // fields written in place of its closing brace; inPlace says that the memory behind it is free to use.
 func (r *Reader) finish(g *Group, from, end int, inPlace bool) {
+	last := end - 1
+	if r.task != (span{}) {
+		g.keepTask(r.body[r.task.from:r.task.to])
+		last = r.before // where it is not the last member, it is one to leave out
+	}
 	var out []byte
 	switch {
 	case r.extra:
@@ -275,9 +289,9 @@ func (r *Reader) finish(g *Group, from, end int, inPlace bool) {
 			}
 		}
 	case inPlace:
-		out = r.body[from : end-1]
+		out = r.body[from:last]
 	default:
-		out = append(make([]byte, 0, end-from+256), r.body[from:end-1]...)
+		out = append(make([]byte, 0, end-from+256), r.body[from:last]...)
 	}
 	for f, name := range names {
 		if r.spans[f] == (span{}) && f != fieldPolicyVersion {

@@ -54,10 +54,45 @@ func TestTheFastReaderTakesWhatEnvironmentsSend(t *testing.T) {
 		string(sample(8, 64, true)),
 		`{"tokens":[[1,2],[3]],"masks":[[-100,2],[3]],"scores":[1.0,-0.5e-3]}`,
 		`{ "scores" : [ 1 ] , "masks" : [ [ ] ], "tokens": [[]] , "env_id": null, "advantages": [], "overrides": [{}], "messages": [[{"role": "user", "content": "h\u00e9 \"\\"}]], "images": [null, 1.5, true, {"a": "é"}], "unknown": {"x": [1]} }`,
+		`{"tokens":[[1]],"masks":[[1]],"scores":[1],"task":{"v":1}}`,
 		`{"tokens":[[1]],"masks":[[1]],"scores":[1],"distill_token_ids":[[[1,2]]],"distill_logprobs":[[[-1.5,0]]],"policy_version":[3,4]}`,
 	} {
 		if !isFast([]byte(body)) {
 			t.Errorf("left to the exact reader: %.80s", body)
+		}
+	}
+}
+
+// A task is kept apart from the group's JSON, wherever it stands, and only one that is an object and of bounded size.
+//
+//docs:rescoring.md The trajectory API keeps the task in the record and gives it to no trainer
+func TestATaskIsForTheRecordAlone(t *testing.T) {
+	t.Parallel()
+	const before = `{"tokens":[[1]],"masks":[[1]],"scores":[1]`
+	task := `{"v":1,"data":{"a":[1,"}"]}}`
+	for name, body := range map[string]string{
+		"last": before + `,"task":` + task + `}`, "among others": before + `,"task":` + task + `,"env_id":3}`,
+		"first":         `{"task":` + task + `,` + before[1:] + `}`,
+		"with unknowns": before + `,"x":1 , "task": ` + task + ` }`,
+		"twice":         before + `,"task":{"v":9},"task":` + task + `}`,
+		"none":          before + `}`, "a text": before + `,"task":"math"}`,
+		"too large": before + `,"task":{"v":"` + strings.Repeat("x", maxTask) + `"}}`,
+	} {
+		var r Reader
+		g, err := r.Parse([]byte(body))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		want := task
+		if name == "none" || name == "a text" || name == "too large" {
+			want = ""
+		}
+		if string(g.Task) != want || strings.Contains(string(g.JSON), "task") || !json.Valid(g.JSON) {
+			t.Errorf("%s: the task is %q, the group %s", name, g.Task, g.JSON)
+		}
+		recorded := bytes.Join(g.Recorded(), nil)
+		if !json.Valid(recorded) || strings.Contains(string(recorded), `"task":`+task) != (want != "") {
+			t.Errorf("%s: recorded as %s", name, recorded)
 		}
 	}
 }
@@ -118,6 +153,8 @@ func seeds() []string {
 		`"masks":[[1]]`, `"inference_logprobs":[[-0.12345678901234567890, -1.5],[0.1, -0.0]]`,
 		`"unknown":1`, `"tok\u0065ns":1`, `"tokens":[[9]]`, `"distill_token_ids":[[[1],[2]],[[3],[]]]`,
 		`"distill_logprobs":[[[1.5]],[]]`,
+		`"task":{"v":1}`, `"task": {"v":1} `, `"task":{"v":1},"task":{"v":2}`, `"task":{"v":1},"env_id":1`,
+		`"unknown":1,"task":{"v":1}`, `"t\u0061sk":{"v":1}`, `"task":"math"`, `"task":null`, `"task":{"v":01}`,
 	} {
 		out = append(out, good+","+more+"}")
 	}

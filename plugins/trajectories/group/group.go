@@ -2,6 +2,7 @@ package group
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"unicode/utf8"
@@ -40,6 +41,30 @@ type Group struct {
 	MinVersion, MaxVersion int64
 	// Logprobs reports whether inference_logprobs has an entry for each sequence.
 	Logprobs bool
+	// Task is what the scorer of the group was given (docs/data-format.md), for the record alone: it is no part of JSON,
+	// and no trainer gets it. Nil: not given.
+	Task []byte
+}
+
+// taskField is the key of Task in a posted group.
+const taskField = "task"
+
+// maxTask is how many bytes of a task are kept; environments send less (sdk/environment).
+const maxTask = 128 << 10
+
+// keepTask keeps a task that can be recorded. The text may be part of memory that is used again.
+func (g *Group) keepTask(text []byte) {
+	if len(text) > 0 && len(text) <= maxTask && text[0] == '{' && utf8.Valid(text) && json.Valid(text) {
+		g.Task = bytes.Clone(text)
+	}
+}
+
+// Recorded is the group with its task, in parts.
+func (g *Group) Recorded() [][]byte {
+	if g.Task == nil {
+		return [][]byte{g.JSON}
+	}
+	return [][]byte{g.JSON[:len(g.JSON)-1], []byte(`,"` + taskField + `":`), g.Task, {'}'}}
 }
 
 // field describes one key of a group: its reader and whether it must be there.
@@ -151,6 +176,9 @@ func (c *complaints) group(n *node, at *path) *Group {
 	before := len(c.details)
 	all := fields()
 	given := members(n, &all)
+	if task := n.get(taskField); task != nil {
+		g.keepTask(task.raw)
+	}
 	if tokens := given[fieldTokens]; tokens != nil && tokens.kind == kindArray && tokens.n > maxSequences {
 		c.add(
 			at.to("tokens"),

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/bounded"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
 // ReplayOptions are the flags of `recipe trajectories replay`.
@@ -35,6 +36,7 @@ func Replay(ctx context.Context, o ReplayOptions, in io.ReadSeeker, out io.Write
 	}
 	defer func() { _ = s.close() }()
 	groups := 0
+	var sampled versions
 	for range max(1, o.Loop) {
 		if _, err := in.Seek(0, io.SeekStart); err != nil {
 			return fmt.Errorf("going back to the start of the recording: %w", err)
@@ -47,6 +49,7 @@ func Replay(ctx context.Context, o ReplayOptions, in io.ReadSeeker, out io.Write
 					return fmt.Errorf("line %d of the recording: %w", n, err)
 				}
 				groups++
+				sampled.add(line)
 			}
 			if errors.Is(err, io.EOF) {
 				break
@@ -56,8 +59,35 @@ func Replay(ctx context.Context, o ReplayOptions, in io.ReadSeeker, out io.Write
 			}
 		}
 	}
-	_, err = fmt.Fprintf(out, "%d groups replayed\n", groups)
+	_, err = fmt.Fprintf(out, "%d groups replayed%s\n", groups, sampled.text())
 	return err
+}
+
+// versions is the range of policy versions that sampled groups.
+type versions struct {
+	known       bool
+	first, last int64
+}
+
+func (v *versions) add(line []byte) {
+	var g struct {
+		Version *trajectory.Versions `json:"policy_version"`
+	}
+	if json.Unmarshal(line, &g) != nil || g.Version == nil {
+		return
+	}
+	if !v.known {
+		v.known, v.first, v.last = true, g.Version.Min, g.Version.Max
+	}
+	v.first, v.last = min(v.first, g.Version.Min), max(v.last, g.Version.Max)
+}
+
+// text is the end of a sentence: how old the groups are for the trainer.
+func (v *versions) text() string {
+	if !v.known {
+		return ""
+	}
+	return fmt.Sprintf(", of policy versions %d to %d", v.first, v.last)
 }
 
 func (s *source) replay(ctx context.Context, o ReplayOptions, line []byte) error {

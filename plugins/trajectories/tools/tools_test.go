@@ -152,7 +152,7 @@ func TestExportAndReplayCarryGroupsToAnotherServer(t *testing.T) {
 		&out); err != nil {
 		t.Fatal(err)
 	}
-	if out.String() != "6 groups replayed\n" {
+	if out.String() != "6 groups replayed, of policy versions 3 to 4\n" {
 		t.Errorf("said %q", out.String())
 	}
 	var batch struct {

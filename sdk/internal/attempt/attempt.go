@@ -34,6 +34,7 @@ type Plugin interface {
 	Update(ctx context.Context, config cty.Value) error
 	Evaluate(ctx context.Context, limit int) (map[string]float64, sdk.TaskScores, error)
 	EvaluateTasks(ctx context.Context, req sdk.EvaluateTasks) (sdk.TaskScores, error)
+	Rescore(ctx context.Context, group sdk.RecordedGroup) (sdk.RescoredGroup, error)
 	Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error)
 }
 

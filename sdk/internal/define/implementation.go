@@ -45,6 +45,7 @@ func (e *erased[C, P]) capabilities() []string {
 	_, taskEvaluator := plugin.(sdk.TaskEvaluator)
 	_, planner := plugin.(sdk.Planner[C])
 	_, preparer := plugin.(sdk.Preparer[C])
+	_, rescorer := plugin.(sdk.Rescorer)
 	_, nodesUser := plugin.(sdk.NodesUser)
 	_, updater := plugin.(sdk.Updater[C])
 	_, validator := plugin.(sdk.Validator[C])
@@ -54,6 +55,7 @@ func (e *erased[C, P]) capabilities() []string {
 	add("plan", planner)
 	add(protocol.CanPrepare, preparer)
 	add(protocol.UsesNodes, nodesUser)
+	add(protocol.CanRescore, rescorer)
 	add("update", updater)
 	add("validate", validator)
 	return found

@@ -107,6 +107,14 @@ func (t *typed[C, P]) EvaluateTasks(ctx context.Context, req sdk.EvaluateTasks) 
 	return evaluator.EvaluateTasks(ctx, req)
 }
 
+func (t *typed[C, P]) Rescore(ctx context.Context, group sdk.RecordedGroup) (sdk.RescoredGroup, error) {
+	rescorer, ok := any(t.plugin).(sdk.Rescorer)
+	if !ok {
+		return sdk.RescoredGroup{}, attempt.ErrUnsupported
+	}
+	return rescorer.Rescore(ctx, group)
+}
+
 func (t *typed[C, P]) Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error) {
 	checkpointer, ok := any(t.plugin).(sdk.Checkpointer)
 	if !ok {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	plugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
 
 	"github.com/recipe-rl/recipe/internal/handshake"
 	"github.com/recipe-rl/recipe/internal/listener"
@@ -49,7 +50,7 @@ func Serve(def *sdk.Definition) error {
 	go plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig: handshake.Config(),
 		Plugins:         plugin.PluginSet{protocol.ServiceName: handshake.Plugin{Register: blocks.Register}},
-		GRPCServer:      plugin.DefaultGRPCServer,
+		GRPCServer:      newGRPCServer,
 		TLSProvider:     provider,
 		Logger:          hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: os.Stderr}),
 		// go-plugin's ordinary mode replaces stdout and stderr by pipes which only a connected engine drains: a plugin
@@ -75,6 +76,13 @@ func Serve(def *sdk.Definition) error {
 	case <-end.Done():
 	}
 	return err
+}
+
+// maxMessage is how large a message of the engine may be: recorded groups that are to be scored again.
+const maxMessage = 64 << 20
+
+func newGRPCServer(options []grpc.ServerOption) *grpc.Server {
+	return plugin.DefaultGRPCServer(append(options, grpc.MaxRecvMsgSize(maxMessage)))
 }
 
 // wait returns when the process has to end, with the time that its block gets for it; 0 is the block's own grace.

@@ -387,6 +387,24 @@ func (s *Server) Evaluate(ctx context.Context, req *pluginpb.EvaluateRequest) (*
 	return &out, nil
 }
 
+// Rescore scores a recorded group again.
+func (s *Server) Rescore(ctx context.Context, req *pluginpb.RescoreRequest) (*pluginpb.RescoreResponse, error) {
+	defer s.lease.Contact()()
+	l, err := s.block()
+	if err != nil {
+		return nil, err
+	}
+	var scored sdk.RescoredGroup
+	err = attempt.Guard(l.Start().Address, func() (err error) {
+		scored, err = l.Plugin().Rescore(ctx, wire.DecodeRecorded(req))
+		return err
+	})
+	if err != nil {
+		return nil, callError("rescore by "+l.Start().Address, err)
+	}
+	return wire.EncodeRescored(scored), nil
+}
+
 // Checkpoint makes a trainer write a checkpoint now.
 func (s *Server) Checkpoint(ctx context.Context, _ *pluginpb.CheckpointRequest) (*pluginpb.CheckpointResponse, error) {
 	defer s.lease.Contact()()

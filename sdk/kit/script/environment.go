@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -55,6 +56,7 @@ var (
 	_ environment.Ordered     = (*program)(nil)
 	_ environment.Closer      = (*program)(nil)
 	_ environment.Monitored   = (*program)(nil)
+	_ environment.Restorer    = (*program)(nil)
 	_ environment.Roller      = (*player)(nil)
 	_ environment.Evaluable   = (*evaluated)(nil)
 	_ environment.Evaluable   = (*evaluatedPlayer)(nil)
@@ -168,7 +170,47 @@ type task struct {
 	Prompt   string                `json:"prompt"`
 	Messages []environment.Message `json:"messages"`
 	Expected string                `json:"expected"`
+	Data     json.RawMessage       `json:"data"`      // for the record
+	Omitted  string                `json:"no_record"` // why there is none
 	environment.Template
+}
+
+// held is the Data of a task: its number in the worker, and the author's data for the record.
+type held struct {
+	number  int
+	data    json.RawMessage
+	omitted string
+}
+
+// MarshalJSON returns the author's data.
+func (h held) MarshalJSON() ([]byte, error) {
+	if h.data == nil {
+		return nil, errors.New(cmp.Or(h.omitted, "its data is not recorded"))
+	}
+	return h.data, nil
+}
+
+// numberOf is the number of a task in the worker.
+func numberOf(t environment.Task) int {
+	h, _ := t.Data.(held)
+	return h.number
+}
+
+// Restore implements environment.Restorer.
+func (p *program) Restore(ctx context.Context, t environment.Task, data json.RawMessage) (environment.Task, error) {
+	var got task
+	params := map[string]any{"prompt": t.Prompt, "messages": append([]environment.Message{}, t.Messages...),
+		"expected": t.Expected, "data": data}
+	if t.Template.Tools != nil {
+		params["tools"] = t.Template.Tools
+	}
+	if t.Template.Arguments != nil {
+		params["chat_template_kwargs"] = t.Template.Arguments
+	}
+	if err := p.call(ctx, "restore", params, &got); err != nil {
+		return t, p.explain(err)
+	}
+	return p.task(got), nil
 }
 
 func (p *program) task(t task) environment.Task {
@@ -176,7 +218,7 @@ func (p *program) task(t task) environment.Task {
 		t.Messages = nil
 	}
 	return environment.Task{Prompt: t.Prompt, Messages: t.Messages, Template: t.Template, Expected: t.Expected,
-		Data: t.Task, Release: func() {
+		Data: held{t.Task, t.Data, t.Omitted}, Release: func() {
 			_ = p.conn.Notify(context.Background(), "release", map[string]int{"task": t.Task})
 		}}
 }
@@ -263,7 +305,7 @@ func (p *program) ScoreGroup(ctx context.Context, t environment.Task, list []env
 	for i, c := range list {
 		completions[i] = completion(c)
 	}
-	params := map[string]any{"task": t.Data, "completions": completions, "step": step}
+	params := map[string]any{"task": numberOf(t), "completions": completions, "step": step}
 	if err := p.call(ctx, "score_group", params, &got); err != nil {
 		return nil, p.explain(err)
 	}

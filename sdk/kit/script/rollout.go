@@ -20,7 +20,7 @@ func (p *player) Rollout(ctx context.Context, t environment.Task, policy *enviro
 		Metrics    map[string]float64 `json:"metrics"`
 		Advantages [][]float64        `json:"advantages"`
 	}
-	if err := p.call(ctx, "rollout", map[string]any{"task": t.Data, "rollout": id}, &chats); err != nil {
+	if err := p.call(ctx, "rollout", map[string]any{"task": numberOf(t), "rollout": id}, &chats); err != nil {
 		return p.explain(err)
 	}
 	for _, c := range chats {

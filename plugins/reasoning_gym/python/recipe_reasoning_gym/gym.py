@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from recipe_sdk import Completion, Environment, Task, setting
@@ -62,6 +62,8 @@ class _Entry:
     entry: dict[str, Any]
     verify: Any  # the dataset that made it
     held_out: bool
+    seed: int
+    index: int
 
 
 class ReasoningGym(Environment):
@@ -132,7 +134,7 @@ class ReasoningGym(Environment):
     def _task(self, name: str, level: int, seed: int, index: int) -> Task:
         dataset = self._dataset(name, level, seed)
         entry = dataset[index % SIZE]
-        data = _Entry(name, level, entry, dataset, held_out=seed == HELD_OUT)
+        data = _Entry(name, level, entry, dataset, seed == HELD_OUT, seed, index)
         question = entry["question"]
         if self.settings.prompt_template:
             return Task(prompt=self.settings.prompt_template.replace("{question}", question.strip()), data=data)
@@ -187,6 +189,16 @@ class ReasoningGym(Environment):
             if level is not None:
                 self.log(f"{made.dataset} goes up to level {level}")
         return score
+
+    def dump_data(self, data: _Entry) -> dict[str, Any]:
+        place = {"dataset": data.dataset, "level": data.level, "seed": data.seed, "index": data.index}
+        return place | {"question": data.entry["question"], "answer": data.entry["answer"]}
+
+    def load_data(self, data: dict[str, Any]) -> _Entry:
+        made: _Entry = self._task(data["dataset"], data["level"], data["seed"], data["index"]).data
+        if made.entry["question"] != data["question"]:
+            raise ValueError("the datasets of the block give another task in its place: their config has changed")
+        return replace(made, held_out=True)  # it counts for no curriculum
 
     def held_out(self) -> list[Task]:
         return self._held

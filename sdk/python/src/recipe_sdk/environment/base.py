@@ -145,6 +145,15 @@ class Environment:
         """How many processes score, as the settings have it. Default: processes."""
         return self.processes
 
+    def dump_data(self, data: Any) -> Any:
+        """What is recorded of a task's data, so that recorded completions can be scored again: something that JSON can
+        hold. Default: the data itself."""
+        return data
+
+    def load_data(self, data: Any) -> Any:
+        """A task's data again, from what dump_data gave."""
+        return data
+
     def held_out(self) -> Sequence[Task] | Awaitable[Sequence[Task]]:
         """Tasks that are never trained on, always in the same order; `recipe evaluate` asks them."""
         return ()

@@ -203,3 +203,22 @@ def _calls(calls: Any, where: str) -> list[dict[str, Any]]:
         out.append({"id": str(call.get("id") or f"call_{n}"), "type": "function",
                     "function": {"name": function["name"], "arguments": text}})  # fmt: skip
     return out
+
+
+def author_turns(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Recorded messages as rows for TRL have them, and so what scores: arguments of calls are objects."""
+    out = []
+    for message in messages:
+        turn = dict(message)
+        if calls := turn.get("tool_calls"):
+            turn["tool_calls"] = [{**c, "function": {**c["function"], "arguments": _object(c["function"]["arguments"])}}
+                                  for c in calls]  # fmt: skip
+        out.append(turn)
+    return out
+
+
+def _object(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -23,7 +23,7 @@ from typing import Any
 from . import load, tools
 from .away import away
 from .base import Completion, Context, Environment, InfraFailure, Raised, Task, TimedOut
-from .policy import Policy, PolicyError, read, turns, whole
+from .policy import Policy, PolicyError, author_turns, read, turns, whole
 from .processes import Origin, ScoreFailed, Scorers
 from .settings import build
 from .slow import Slow
@@ -31,6 +31,7 @@ from .watch import Threads, Watch
 
 INFRA, SETTINGS, FAILED = "infra", "settings", "failed"
 EXPECTED = 100_000  # characters that are recorded of a right answer
+DATA = 64 << 10  # bytes that are recorded of a task's data, as JSON
 REPLACED = (CancelledError, InvalidStateError, TimeoutError)  # asyncio makes new ones of a thread's, without their line
 
 
@@ -175,7 +176,7 @@ class Server:
         async with self.one_next:
             method = self.env.next
             task = await (self.call(method) if inspect.iscoroutinefunction(method) else self.call(next_of, method))
-        return None if task is None else self.keep(task)
+        return None if task is None else self.keep(task) | self.record(task)
 
     async def on_skip(self, count: int) -> bool:
         """Leaves out the next tasks; true: there are no more."""
@@ -194,6 +195,34 @@ class Server:
     async def on_held_out(self) -> list[dict[str, Any]]:
         """The tasks of the held-out set."""
         return [self.keep(task) for task in await self.call(self.env.held_out)]
+
+    def record(self, task: Task) -> dict[str, Any]:
+        """What is recorded of a task, so that its completions can be scored again."""
+        if self.rolls_out:  # its scores come of a rollout
+            return {}
+        try:
+            data = self.env.dump_data(task.data)
+            parts: list[str] = []
+            size = 0
+            for part in json.JSONEncoder(allow_nan=False).iterencode(data):  # large data are not encoded whole
+                parts.append(part)
+                size += len(part)
+                if size > DATA:
+                    return {"no_record": f"its data has more than {DATA >> 10} KiB"}
+            if json.loads("".join(parts)) == data:
+                return {"data": data}
+        except Exception:  # nothing of training depends on it
+            pass
+        return {
+            "no_record": "its data is no JSON: Task.data has something else than texts, numbers, true, false, None, "
+            "lists and dicts with texts as keys, and the environment has no dump_data for it"
+        }
+
+    async def on_restore(self, prompt: str, messages: list[dict[str, Any]], expected: str, data: Any,
+                         tools: Any = None, chat_template_kwargs: Any = None) -> dict[str, Any]:  # fmt: skip
+        """Makes a task again from what was recorded of it."""
+        data = await self.call(self.env.load_data, data)
+        return self.keep(Task(prompt, author_turns(messages), data, tools, chat_template_kwargs, expected or None))
 
     def keep(self, task: Any) -> dict[str, Any]:
         """Remembers a task until it is released; what the plugin process needs of it."""

@@ -1,0 +1,260 @@
+// Package rescore scores the recorded groups of a run again, with the environment or a reward function as it is now,
+// and compares the scores with those of the run. It asks no model.
+package rescore
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/recipe-rl/recipe/internal/samples"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+// Record is the groups that a run has recorded of one environment, in the order of their posts.
+type Record struct {
+	readers []*samples.Reader
+	groups  []entry
+}
+
+// entry is a group of a record.
+type entry struct {
+	key      Key
+	reader   *samples.Reader
+	group    *samples.Group
+	function bool // a function scores it
+}
+
+// Key names a recorded group: the folder of its record below samples/, its id there and when it was posted.
+type Key struct {
+	Record string `json:"record"`
+	ID     uint64 `json:"id"`
+	Time   int64  `json:"time"` // Unix, nanoseconds
+}
+
+// Open reads which groups a run directory has of an environment of this name. The trajectory API adds a number to the
+// names that environments register with. Function: a function scores them, which needs no recorded task.
+func Open(runDir, environment string, function bool) (*Record, error) {
+	root, err := os.OpenRoot(runDir)
+	if err != nil {
+		return nil, fmt.Errorf("read the record of samples: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	folders, err := fs.ReadDir(root.FS(), "samples")
+	if err != nil && !os.IsNotExist(err) {
+		return nil, fmt.Errorf("read the record of samples: %w", err)
+	}
+	named := regexp.MustCompile("^" + regexp.QuoteMeta(environment) + `(_\d+)?$`)
+	r := &Record{}
+	for _, f := range folders {
+		if !f.IsDir() || !strings.HasPrefix(f.Name(), string(kind.Trajectories)+".") {
+			continue
+		}
+		reader, err := samples.NewReaderIn(runDir, filepath.Join("samples", f.Name()))
+		if err != nil {
+			return nil, err
+		}
+		r.readers = append(r.readers, reader)
+		if _, err := reader.Refresh(); err != nil {
+			r.Close()
+			return nil, err
+		}
+		list, _ := reader.Groups()
+		for _, g := range list {
+			if named.MatchString(g.Environment) {
+				r.groups = append(r.groups, entry{Key{f.Name(), g.ID, g.Time.UnixNano()}, reader, g, function})
+			}
+		}
+	}
+	return r, nil
+}
+
+// Only leaves out the groups whose task is of another block than the one at an address: names that environments
+// register with are those of their blocks, without modules and plugins.
+func (r *Record) Only(address string) {
+	r.groups = slices.DeleteFunc(r.groups, func(e entry) bool {
+		body, _, err := e.reader.Body(e.group)
+		of := gjson.GetBytes(body, "task.environment")
+		return err == nil && of.Exists() && of.String() != address
+	})
+}
+
+// Close releases memory.
+func (r *Record) Close() {
+	for _, reader := range r.readers {
+		reader.Close()
+	}
+}
+
+// Groups is how many groups the record has.
+func (r *Record) Groups() int { return len(r.groups) }
+
+// Versions are the oldest and the newest policy version that sampled the groups; false: not known.
+func (r *Record) Versions() (oldest, newest int64, known bool) {
+	for _, e := range r.groups {
+		if len(e.group.Versions) != 2 {
+			continue
+		}
+		if !known {
+			oldest, newest, known = e.group.Versions[0], e.group.Versions[1], true
+		}
+		oldest, newest = min(oldest, e.group.Versions[0]), max(newest, e.group.Versions[1])
+	}
+	return oldest, newest, known
+}
+
+// Group is a recorded group as it is scored again.
+type Group struct {
+	Key    Key
+	Body   json.RawMessage
+	Before []*float64 // scores of the run, one a rollout; nil where there is none
+	sdk.RecordedGroup
+	Unable string // why it cannot be scored; then RecordedGroup is not whole
+	prompt int    // tokens
+}
+
+// read reads one group.
+func (e entry) read() (*Group, error) {
+	body, _, err := e.reader.Body(e.group)
+	if err != nil {
+		return nil, err
+	}
+	return parse(e.key, body, e.function)
+}
+
+func parse(key Key, body json.RawMessage, function bool) (*Group, error) {
+	var g trajectory.Group
+	if err := json.Unmarshal(body, &g); err != nil {
+		return nil, fmt.Errorf("read group %d of %s: %w", key.ID, key.Record, err)
+	}
+	out := &Group{Key: key, Body: body}
+	for i := range g.Tokens {
+		out.Before = append(out.Before, before(&g, i))
+	}
+	out.Unable = out.fill(&g, function)
+	return out, nil
+}
+
+// before is the score of a sequence in the run; nil: it has none.
+func before(g *trajectory.Group, i int) *float64 {
+	if i >= len(g.Scores) || text(g, i, trajectory.OverrideFailed) != "" {
+		return nil
+	}
+	return &g.Scores[i]
+}
+
+// text is a text among the overrides of a sequence.
+func text(g *trajectory.Group, i int, key string) string {
+	if i >= len(g.Overrides) {
+		return ""
+	}
+	s, _ := g.Overrides[i][key].(string)
+	return s
+}
+
+// Reasons why a group cannot be scored again.
+const (
+	noTask   = "what its scorer was given is not recorded: its environment cannot score again, or is of an older version"
+	turns    = "its rollouts have several turns"
+	parts    = "its rollouts have several sequences"
+	noAnswer = "its completions are not recorded as messages"
+)
+
+// fill sets what the scorer gets, and returns why it cannot.
+func (out *Group) fill(g *trajectory.Group, function bool) string {
+	if len(g.Task) == 0 && !function {
+		return noTask
+	}
+	out.Task = g.Task
+	out.Expected, _ = g.GroupOverrides[trajectory.OverrideExpected].(string)
+	var said [][]json.RawMessage
+	if json.Unmarshal(g.Messages, &said) != nil || len(said) != len(g.Tokens) {
+		return noAnswer
+	}
+	out.prompt = promptOf(g)
+	for i, tokens := range g.Tokens {
+		if g.Continues(i) {
+			return parts
+		}
+		var last struct {
+			Role    string `json:"role"`
+			Content string `json:"content"`
+		}
+		n := len(said[i])
+		if n < 2 || json.Unmarshal(said[i][n-1], &last) != nil || last.Role != "assistant" || out.prompt > len(tokens) {
+			return noAnswer
+		}
+		c := sdk.RecordedCompletion{Finish: text(g, i, trajectory.OverrideFinish),
+			Stop: text(g, i, trajectory.OverrideStop), Tokens: tokens[out.prompt:]}
+		c.Text = strings.TrimSuffix(last.Content, c.Stop)
+		if i < len(g.InferenceLogprobs) && len(g.InferenceLogprobs[i]) == len(tokens) {
+			c.Logprobs = g.InferenceLogprobs[i][out.prompt:]
+		}
+		if i == 0 {
+			out.Messages, _ = json.Marshal(said[0][:n-1]) // JSON already
+		} else if !same(said[i][:len(said[i])-1], said[0][:len(said[0])-1]) {
+			return noAnswer
+		}
+		out.Completions = append(out.Completions, c)
+	}
+	if len(out.Task) == 0 {
+		if severalTurns(g) {
+			return turns
+		}
+		out.Task, _ = json.Marshal(map[string]any{"v": 1, "messages": len(said[0]) - 1, "data": struct{}{}}) // numbers
+	}
+	return ""
+}
+
+// severalTurns reports whether a sequence has tokens after its first trained one that are not trained: what the model
+// was given between two answers.
+func severalTurns(g *trajectory.Group) bool {
+	for _, mask := range g.Masks {
+		trained := false
+		for _, m := range mask {
+			if trained && m == masked {
+				return true
+			}
+			trained = m != masked
+		}
+	}
+	return false
+}
+
+func same(a, b []json.RawMessage) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !bytes.Equal(a[i], b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// masked is the mask of a token that is not trained on.
+const masked = -100
+
+// promptOf is how many tokens of prompt each sequence has: those before the first trained token of any. A rollout that
+// has failed has none.
+func promptOf(g *trajectory.Group) int {
+	for _, mask := range g.Masks {
+		for i, m := range mask {
+			if m != masked {
+				return i
+			}
+		}
+	}
+	return 0
+}
