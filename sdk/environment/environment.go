@@ -136,6 +136,7 @@ type Settings struct {
 	Curriculum          *Curriculum   `recipe:"curriculum,block" doc:"Draws the tasks whose answers differ, and passes over those that are nearly always right or wrong"`
 	MinRollouts         int64         `recipe:"min_rollouts" default:"0" min:"0" unit:"completions" doc:"Completions of a group that must have a score. One that fails, raises or takes too long is masked and does not count; a group with fewer is left out whole. 0: half of group_size, and 2 at least"`
 	ScoreTimeout        time.Duration `recipe:"score_timeout" default:"2m" min:"0s" doc:"How long the score of one completion may take; 0s: as long as it likes. Then it is ended, and the completion is left out of its group. Environments with rollouts have rollout_timeout or episode_timeout besides"`
+	MaxTail             float64       `recipe:"max_tail" default:"0" min:"0" doc:"Ends and leaves out a group that takes longer than so many times the median of the last 64 groups, such as 5; 0: none. A batch waits for its slowest group. What is left out is mostly long answers, so the policy learns to answer briefly: use it where a few answers hang, and watch groups_stale"`
 	EvaluationOnly      bool          `recipe:"evaluation_only" default:"false" doc:"Samples nothing for training: only evaluations ask it. No trainer lists it"`
 	RequestTimeout      time.Duration `recipe:"request_timeout" default:"20m" min:"1s" doc:"How long one group may take to sample, waiting for a weight update or a restart included"`
 }

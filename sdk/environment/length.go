@@ -72,3 +72,11 @@ func allTooLong(groups int, reason error) error {
 		Remedy: "shorten the prompts, lower max_tokens, or let the inference block and the trainer take longer sequences " +
 			"(max_model_len, max_length)"}
 }
+
+// least is the smaller of two bounds of which 0 is none.
+func least(a, b int) int {
+	if a <= 0 || b <= 0 {
+		return max(a, b, 0)
+	}
+	return min(a, b)
+}

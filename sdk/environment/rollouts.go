@@ -47,6 +47,7 @@ type rollouts struct {
 	maxLength int
 	trial     bool // a person tries the environment: the first group that is lost for one reason ends the block
 	stats     *rolloutStats
+	tail      tail
 	stages    stages
 
 	receiver
@@ -94,6 +95,7 @@ type outcome struct {
 	bad    error // of this group alone: its score cannot be told
 	done   bool  // nothing more is done with the task
 	drawn  int64 // number of the task that is done; 0: none
+	slow   bool  // it was ended for its time, and is done
 	long   error // why the group is too long: it is left out, and done
 }
 
@@ -321,7 +323,7 @@ func (r *rollouts) settle(ctx context.Context, o outcome) error {
 		if r.tooLong++; r.tooLong >= maxFailures || r.trial {
 			return allTooLong(r.tooLong, o.long)
 		}
-	case o.long != nil:
+	case o.long != nil, o.slow:
 	default:
 		r.lost.inARow, r.lost.ever = 0, true
 		r.fits = r.fits || o.done
@@ -471,11 +473,17 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, to receiver) (o 
 	ctx, working, span := r.traced(ctx, working)
 	began := time.Now()
 	defer r.stats.begin()()
-	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan.seededFor(drawn)),
+	sampling, end := r.tail.bound(ctx, r.settings.MaxTail)
+	defer end()
+	made, err := r.roller.roll(sampling, working, task, t.seeded(r.plan.seededFor(drawn)),
 		limits{tokens: least(to.maxTokens, r.maxLength), least: r.settings.minRollouts(), parts: to.parts})
 	defer func() { r.traceEnd(span, task, made, cmp.Or(err, o.err, o.bad)) }()
 	if failed := tooManyAbandoned(err, made); failed != nil {
 		return r.ended(ctx, failed)
+	}
+	if err != nil && errors.Is(context.Cause(sampling), errTail) {
+		r.stats.stale(r.plan.N)
+		return outcome{done: true, slow: true}
 	}
 	if err != nil {
 		var long *tooLong
@@ -499,6 +507,7 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, to receiver) (o 
 		r.masking.Unlock()
 	}
 	all := outcome{took: time.Since(began), done: true}
+	r.tail.done(all.took)
 	if err := t.awaitPost(working); err != nil {
 		return outcome{}
 	}
@@ -575,14 +584,6 @@ func (r *rollouts) send(working context.Context, task Task, made *rolled, to rec
 		return outcome{bad: fmt.Errorf("post a group: %w", err)}
 	}
 	return outcome{done: true, posted: 1, spans: g.PolicyVersion != nil && g.PolicyVersion.Max > g.PolicyVersion.Min}
-}
-
-// least is the smaller of two bounds of which 0 is none.
-func least(a, b int) int {
-	if a <= 0 || b <= 0 {
-		return max(a, b, 0)
-	}
-	return min(a, b)
 }
 
 // ended is a failure, unless the block was told to stop.

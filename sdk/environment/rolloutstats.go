@@ -35,6 +35,7 @@ type flatRow struct {
 
 type counts struct {
 	groups, sent, uninformative, tooLong, lost, retries float64
+	late                                                float64
 	scored, reward, rewardSent, sentRollouts            float64
 	tokens, cut                                         float64
 	episodes, infraFailed, turns                        float64
@@ -201,6 +202,15 @@ func (t *rolloutStats) lost(reason error, rollouts int64) {
 	}
 }
 
+// stale counts a group of so many rollouts that was ended because it took too long beside others.
+func (t *rolloutStats) stale(rollouts int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts.groups++
+	t.counts.late++
+	t.counts.wasted += float64(rollouts)
+}
+
 // failed counts a request to the inference block that was repeated.
 func (t *rolloutStats) failed() {
 	t.mu.Lock()
@@ -220,7 +230,7 @@ func (t *rolloutStats) take() (map[string]float64, *sdk.Sample) {
 	values := map[string]float64{
 		"groups": c.groups, "groups_sent": c.sent, "groups_uninformative": c.uninformative,
 		"groups_too_long": c.tooLong,
-		"groups_lost":     c.lost, "sampling_retries": c.retries,
+		"groups_lost":     c.lost, "groups_stale": c.late, "sampling_retries": c.retries,
 	}
 	if c.rollouts > 0 {
 		values["rollouts_wasted"] = c.wasted
@@ -287,6 +297,9 @@ func (r *rollouts) report(last bool) {
 		return
 	}
 	maps.Copy(values, r.rates.metrics(r.settings.Curriculum))
+	if middle, most := r.tail.take(); most > 0 {
+		values["group_seconds/median"], values["group_seconds/max"] = middle.Seconds(), most.Seconds()
+	}
 	r.host.Metrics(int64(r.step), values)
 	if n, reward := r.stats.flatRow(); n > 0 {
 		what := "drop_uninformative leaves them out, so there is nothing to train on"

@@ -74,6 +74,11 @@ func (r *runner[C, E]) Validate(config C) []spec.Problem {
 	if s := config.settings(); s.Curriculum != nil {
 		problems = append(problems, s.Curriculum.problems(s.Deterministic)...)
 	}
+	if s := config.settings(); s.MaxTail > 0 && s.MaxTail < leastTail {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("max_tail"), Summary: "Ends groups of usual length",
+			Detail: fmt.Sprintf("max_tail is %v times the median, and half of all groups take longer than the median; expected "+
+				"at least %v, such as 5, or 0 for none.", s.MaxTail, leastTail)})
+	}
 	if v, ok := any(&config).(Validator); ok {
 		problems = append(problems, v.Validate()...)
 	}

@@ -105,6 +105,7 @@ func leftOut(s Style, blk *snapshot.Block) []string {
 		{"groups_uninformative", "env/groups_same_scores", "whose scores were all equal"},
 		{"groups_too_long", "env/groups_too_long", "too long for the model's context or the trainer"},
 		{"groups_lost", "env/groups_failed", "with too few scores"},
+		{"groups_stale", "", "much slower than the others (max_tail)"},
 	} {
 		if n := of(reason.metric, reason.atropos); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, reason.text))
