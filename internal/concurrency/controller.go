@@ -32,6 +32,7 @@ const (
 	least  = 16  // sequences, where Work.Longest decides: most sequences end earlier
 	target = .95 // share of the cache that is to be used
 	growth = .5  // of the limit in the time that a sequence takes to reach the mean age
+	early  = .5  // share of the cache up to which the limit grows before sequences have finished
 	leap   = .25 // of the limit between two reports, at most
 	// After preemptions the limit becomes this share of what runs, but at least that of what it was.
 	cut, deepest = .95, .9
@@ -47,6 +48,7 @@ type Controller struct {
 	limit    int
 	most     float64 // of the limit; it grows slowly where the engine keeps up
 	learning bool    // too few sequences have finished to know how long they become
+	bounded  bool    // the limit follows from the longest sequences that may come
 	cutting  bool    // after a cut more sequences than the limit allows are still in flight
 	size     float64 // of a sequence, as a share of the cache
 	age      float64 // seconds; the greatest mean age of late
@@ -79,7 +81,7 @@ func (c *Controller) Seen(now time.Time, usage Usage, work Work) {
 	case c.cutting: // it has yet to take effect
 	case preempted:
 		c.most, c.cutting = max(cut*float64(usage.Running), deepest*float64(c.limit)), true
-	case c.learning || !work.Waiting || work.InFlight < c.limit || usage.Queued > usage.Running/8:
+	case c.learning && usage.Cache > early || !work.Waiting || work.InFlight < c.limit || usage.Queued > usage.Running/8:
 		// more would not have been sent, or would not have been begun
 	default:
 		c.most *= 1 + min(leap, growth*since/c.age)
@@ -110,7 +112,7 @@ func (c *Controller) measure(usage Usage, since float64) {
 func (c *Controller) learn(usage Usage, work Work) {
 	if work.Finished >= c.limit {
 		c.learning = false
-	} else if usage.Capacity > 0 && work.Longest > 0 {
-		c.most = max(least, target*usage.Capacity/work.Longest)
+	} else if !c.bounded && usage.Capacity > 0 && work.Longest > 0 {
+		c.most, c.bounded = max(least, target*usage.Capacity/work.Longest), true
 	}
 }

@@ -97,20 +97,22 @@ func (s shape) sequence(r *rand.Rand, now time.Duration) *sequence {
 	return q
 }
 
-const (
-	batch  = 2048 // sequences that a trainer needs for a step
-	settle = 2 * time.Minute
-	end    = 12 * time.Minute
-)
+const batch = 2048 // sequences that a trainer needs for a step
 
-// run gives an engine work and returns tokens a second, and preemptions for each finished sequence, after the first two
-// minutes. With steps all of a batch is done before the next one begins. No fixed limit: the controller's.
-func run(s shape, capacity, fixed int, steps bool) (rate, preempted float64) {
+// stretch is a part of a run.
+type stretch struct{ from, to time.Duration }
+
+// settled leaves out the first two minutes.
+var settled = stretch{2 * time.Minute, 12 * time.Minute}
+
+// run gives an engine work and returns tokens a second, and preemptions for each finished sequence, in a stretch of the
+// run. With steps all of a batch is done before the next one begins. No fixed limit: the controller's.
+func run(s shape, capacity, fixed int, steps bool, within stretch) (rate, preempted float64) {
 	r := rand.New(rand.NewPCG(1, 2))
 	e, c := &engine{capacity: capacity}, New()
 	var before *engine
 	left, looked := batch, time.Duration(0)
-	for e.now < end {
+	for e.now < within.to {
 		limit := fixed
 		if limit == 0 {
 			limit = c.Limit()
@@ -127,7 +129,7 @@ func run(s shape, capacity, fixed int, steps bool) (rate, preempted float64) {
 			looked = e.now
 			c.Seen(time.Unix(0, 0).Add(e.now), e.usage(), e.work(left > 0, s.longest))
 		}
-		if before == nil && e.now > settle {
+		if before == nil && e.now > within.from {
 			then := *e
 			before = &then
 		}
@@ -161,11 +163,11 @@ func TestTheLimitFollowsTheCache(t *testing.T) {
 			t.Parallel()
 			best := 0.0
 			for _, n := range c.fixed {
-				rate, _ := run(c.shape, c.capacity, n, c.steps)
+				rate, _ := run(c.shape, c.capacity, n, c.steps, settled)
 				best = max(best, rate)
 			}
-			storm, preemptions := run(c.shape, c.capacity, 4*c.fixed[len(c.fixed)-1], c.steps)
-			rate, preempted := run(c.shape, c.capacity, 0, c.steps)
+			storm, preemptions := run(c.shape, c.capacity, 4*c.fixed[len(c.fixed)-1], c.steps, settled)
+			rate, preempted := run(c.shape, c.capacity, 0, c.steps, settled)
 			t.Logf("%.3f of the best fixed limit, %.2f preemptions a sequence; four times that limit: %.3f, %.2f", rate/best,
 				preempted, storm/best, preemptions)
 			if want := cmp.Or(c.atLeast, .97) * best; rate < want {
@@ -175,6 +177,19 @@ func TestTheLimitFollowsTheCache(t *testing.T) {
 				t.Errorf("%.2f preemptions for each sequence, want at most a quarter of %.2f", preempted, preemptions)
 			}
 		})
+	}
+}
+
+// Requests often allow many more tokens than answers have. That must not keep the engine idle until the first are done.
+func TestTheFirstMinutesOfLongAnswers(t *testing.T) {
+	s := shape{prompt: [2]int{200, 400}, answer: [2]int{3000, 9000}, longest: 33_000}
+	within := stretch{0, 6 * time.Minute}
+	best, _ := run(s, 1_000_000, 180, false, within)
+	bound, _ := run(s, 1_000_000, 28, false, within) // that many of the longest fit
+	rate, _ := run(s, 1_000_000, 0, false, within)
+	if rate < .9*best {
+		t.Errorf("%.0f tokens a second, want at least 0.9 of %.0f; with sequences of the greatest length it would be %.0f",
+			rate, best, bound)
 	}
 }
 
