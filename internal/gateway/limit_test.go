@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -244,4 +246,30 @@ func TestAnEngineThatReportsNothing(t *testing.T) {
 	}
 	eventually(t, "no limit", func() bool { clock.advance(usageEvery); return limit() == 0 })
 	eventually(t, "one event", func() bool { return log.count(EventNoUsage) == 1 })
+}
+
+// TestReportsThatAreNoLoad leaves the limit as it was, and the status readable.
+func TestReportsThatAreNoLoad(t *testing.T) {
+	t.Parallel()
+	g := start(t, Config{}, newEngine(t))
+	g.SetConcurrency(0)
+	note := func(u Usage) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.noteUsageLocked(g.replicas[0], u, nil)
+	}
+	g.mu.Lock()
+	g.cfg.Usage = func(context.Context, Replica) (Usage, error) { return Usage{}, nil }
+	g.mu.Unlock()
+	note(Usage{Cache: .05, Running: 1})
+	before := g.Status().Replicas[0].Limit
+	for _, u := range []Usage{{Cache: math.NaN(), Running: 1}, {Cache: 1e308, Running: 1}, {Cache: math.Inf(1), Running: 1},
+		{Cache: -1, Running: 1}, {Cache: .01, Running: math.MinInt}, {Cache: .01, Running: 1, Capacity: math.Inf(1)},
+		{Cache: .01, Running: 1, Preemptions: math.Inf(1)}, {Cache: .01, Running: 1, Tokens: math.NaN()}} {
+		note(u)
+		s := g.Status()
+		if _, err := json.Marshal(s); err != nil || s.Replicas[0].Limit != before {
+			t.Errorf("after %+v: limit %d, want %d; %v", u, s.Replicas[0].Limit, before, err)
+		}
+	}
 }
