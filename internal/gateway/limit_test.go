@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -89,6 +90,21 @@ func TestALimitOfConcurrency(t *testing.T) {
 	}
 	if got := order(e, names...)[2:]; got[0] != "four" || !slices.Contains(got, "c") || !slices.Contains(got, "d") {
 		t.Errorf("order %v", got)
+	}
+}
+
+// TestSequencesOfARequest counts what an engine would compute at once.
+func TestSequencesOfARequest(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]int{
+		`{"prompt":"a"}`: 1, `{"prompt":"a","n":3}`: 3, `{"prompt":"a","n":"3"}`: 3, `{"prompt":["a","b"],"n":3}`: 6,
+		`{"prompt":[[1,2],[3]]}`: 2, `{"prompt":[1,2,3],"n":2}`: 2, `{"prompt":[],"n":0}`: 1, `{"prompt":"a","n":-1}`: 1,
+		`{"prompt":"a","n":1e308}`: maxN, `{"prompt":"a","n":"NaN"}`: 1, `{"prompt":["a","b"],"n":4,"temperature":0}`: 2,
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/completions", nil)
+		if got := newCall(r, "/v1/completions", []byte(body)).sequences; got != want {
+			t.Errorf("%s: %d sequences, want %d", body, got, want)
+		}
 	}
 }
 
