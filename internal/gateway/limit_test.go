@@ -279,8 +279,9 @@ func TestReportsThatAreNoLoad(t *testing.T) {
 	g.mu.Unlock()
 	note(Usage{Cache: .05, Running: 1})
 	before := g.Status().Replicas[0].Limit
-	for _, u := range []Usage{{Cache: math.NaN(), Running: 1}, {Cache: 1e308, Running: 1}, {Cache: math.Inf(1), Running: 1},
-		{Cache: -1, Running: 1}, {Cache: .01, Running: math.MinInt}, {Cache: .01, Running: 1, Capacity: math.Inf(1)},
+	for _, u := range []Usage{{Cache: math.NaN(), Running: 1}, {Cache: 1e308, Running: 1},
+		{Cache: math.Inf(1), Running: 1}, {Cache: -1, Running: 1},
+		{Cache: .01, Running: math.MinInt}, {Cache: .01, Running: 1, Capacity: math.Inf(1)},
 		{Cache: .01, Running: 1, Preemptions: math.Inf(1)}, {Cache: .01, Running: 1, Tokens: math.NaN()}} {
 		note(u)
 		s := g.Status()

@@ -148,7 +148,7 @@ func (c *cluster) Cancel(ctx context.Context, h executor.Handle, grace time.Dura
 		}
 	}
 	if err == nil && (job.Status == nil || len(job.TaskGroups) != 1 || len(job.TaskGroups[0].Tasks) != 1) {
-		err = fmt.Errorf("Nomad at %s describes job %s without a status or with other tasks than it was given",
+		err = fmt.Errorf("the answer of Nomad at %s has job %s without a status or with other tasks than it was given",
 			c.client.Address(), h.ID)
 	}
 	if err == nil && *job.Status == "dead" {
