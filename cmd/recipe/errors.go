@@ -97,7 +97,8 @@ func exitCode(err error, w io.Writer, s view.Style) int {
 		fmt.Fprintln(w, s.Yellow("Interrupted."))
 		return exitFailed
 	}
-	fmt.Fprintf(w, "%s %s\n", s.Red(s.Bold("Error:")), err)
+	// Its lines may be those of a registry's or a cluster's answer: none of them looks like one of this program's.
+	fmt.Fprintf(w, "%s %s\n", s.Red(s.Bold("Error:")), strings.ReplaceAll(err.Error(), "\n", "\n  "))
 	var described *sdk.Error
 	if errors.As(err, &described) {
 		if described.Detail != "" {

@@ -44,6 +44,9 @@ func TestExitCode(t *testing.T) {
 		{"remedy", fmt.Errorf("start: %w", &sdk.Error{Summary: "port taken", Detail: "by pid 7", Remedy: "stop it"}),
 			exitFailed,
 			[]string{"Error: start: port taken", "by pid 7", "What to do: stop it"}},
+		{"lines of an answer", &sdk.Error{Summary: "the registry refused access", Err: errors.New("DENIED\nError: forged\n" +
+			"What to do: run this"), Remedy: "log in"}, exitFailed, []string{"access: DENIED\n  Error: forged\n  What to do: " +
+			"run this\n\nWhat to do: log in"}},
 		{"failed block", failure, exitFailed, []string{"trainer.tiny.policy failed: out of memory", "│ step 3",
 			"│ killed␛[2J", "What to do: lower batch_size"}},
 	} {

@@ -3,6 +3,7 @@ package packages
 import (
 	"archive/tar"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -57,6 +58,9 @@ func (g Registries) push(ctx context.Context, dir, version string, to Source) (p
 	raw, err := l.index(ctx, version)
 	if err != nil {
 		return "", "", err
+	}
+	if err := checkCopy(ctx, l, digestOf(raw)); err != nil {
+		return "", "", fmt.Errorf("%s: %w", dir, err)
 	}
 	index, err := l.image(ctx, digestOf(raw))
 	if err != nil {
@@ -124,6 +128,9 @@ func (r Resolver) pull(ctx context.Context, source Source, version, digest, dir 
 	} else if err != nil {
 		return err
 	}
+	if err := checkCopy(ctx, from, hash); err != nil {
+		return fmt.Errorf("%s: %w", source, err)
+	}
 	index, err := from.image(ctx, hash)
 	if err != nil {
 		return err
@@ -132,6 +139,52 @@ func (r Resolver) pull(ctx context.Context, source Source, version, digest, dir 
 		return err
 	}
 	return addSignatures(ctx, from, hash, dir)
+}
+
+// maxCopied is how many bytes the blobs of a version may have that is copied, for all platforms together.
+const maxCopied = 8 * maxArchive
+
+// checkCopy refuses a version that would cost more to copy than the limits: the index may list what init does not look
+// at, such as manifests for later versions of this program. A configuration is copied by way of the memory, and what a
+// nested index lists may be copied any number of times.
+func checkCopy(ctx context.Context, from repository, digest v1.Hash) error {
+	raw, err := readManifest(ctx, from, digest)
+	if err != nil {
+		return err
+	}
+	var index v1.IndexManifest
+	if err := json.Unmarshal(raw, &index); err != nil {
+		return fmt.Errorf("read its index: %w", err)
+	}
+	if len(index.Manifests) > maxPlatforms {
+		return fmt.Errorf("its index lists %d manifests, at most %d are copied", len(index.Manifests), maxPlatforms)
+	}
+	left := int64(maxCopied)
+	for _, d := range index.Manifests {
+		if !d.MediaType.IsImage() {
+			return fmt.Errorf("its index lists %s of type %q, expected manifests only", d.Digest, d.MediaType)
+		}
+		raw, err := readManifest(ctx, from, d.Digest)
+		if err != nil {
+			return err
+		}
+		var m v1.Manifest
+		if err := json.Unmarshal(raw, &m); err != nil {
+			return fmt.Errorf("read its manifest %s: %w", d.Digest, err)
+		}
+		if m.Config.Size > maxManifest {
+			return fmt.Errorf("the configuration of its manifest %s has %d bytes, at most %d are copied", d.Digest,
+				m.Config.Size, maxManifest)
+		}
+		for _, blob := range append(m.Layers, m.Config) {
+			if blob.Size < 0 || blob.Size > left || len(blob.URLs) > 0 {
+				return fmt.Errorf("its manifest %s names the blob %s of %d bytes: a copy has blobs of the same repository, "+
+					"of at most %d bytes together", d.Digest, blob.Digest, blob.Size, int64(maxCopied))
+			}
+			left -= blob.Size
+		}
+	}
+	return nil
 }
 
 // Vendor copies every package of a lock, for all platforms, into a layout: a folder, or a .tar of one.

@@ -4,7 +4,10 @@
 // cache (a preemption) and computes all of its tokens again later.
 package concurrency
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Usage is what an engine reports about its work.
 type Usage struct {
@@ -14,6 +17,24 @@ type Usage struct {
 	Queued      int     // sequences that wait in the engine
 	Preemptions float64 // since the engine was started
 	Tokens      float64 // computed since then, as the engine counts them; 0: not reported
+}
+
+// Check refuses a report whose numbers cannot be meant: one of them would stay in the averages.
+func (u Usage) Check() error {
+	const many = 1e15 // more than any engine reports
+	for _, c := range []struct {
+		what        string
+		value, most float64
+	}{
+		{"share of the KV cache", u.Cache, 2}, {"capacity", u.Capacity, many}, {"tokens", u.Tokens, many},
+		{"preemptions", u.Preemptions, many}, {"running sequences", float64(u.Running), many},
+		{"queued sequences", float64(u.Queued), many},
+	} {
+		if !(c.value >= 0 && c.value <= c.most) { // also what is no number
+			return fmt.Errorf("%s: got %g, expected a number from 0 to %g", c.what, c.value, c.most)
+		}
+	}
+	return nil
 }
 
 // Work is what the sender of the requests knows at the same moment. Sequences are counted, not requests: a request may

@@ -51,8 +51,9 @@ func newCall(r *http.Request, path string, body []byte) *call {
 func (c *call) read() {
 	var greedy bool
 	var n int
-	var most float64
+	var most, asked float64
 	var atN span
+	prompts := 1
 	root := gjson.ParseBytes(c.body)
 	if !root.IsObject() {
 		return
@@ -64,7 +65,11 @@ func (c *call) read() {
 		case "prompt", "messages", "input", "input_ids", "text":
 			c.prompt = []byte(value.Raw[:min(len(value.Raw), prefixBlock*prefixMax)])
 			c.promptIDs, _ = parseIDs(value.Raw, nil) // a prompt that is text has none
+			if key.Str == "prompt" {
+				prompts = promptsIn(value)
+			}
 		case "n":
+			asked = value.Float() // engines take a number in quotes, too
 			if value.Type == gjson.Number {
 				n = int(value.Num)
 				atN, _ = spanOf(c.body, value)
@@ -82,12 +87,28 @@ func (c *call) read() {
 		c.askOnce(n, atN)
 	}
 	if generates(c.path) {
-		c.sequences = 1
-		if c.repeat == 0 {
-			c.sequences = min(max(1, n), maxN)
+		c.sequences = prompts
+		if c.repeat == 0 && asked > 1 {
+			c.sequences = prompts * int(min(asked, maxN))
 		}
 		c.bound(len(c.body), most)
 	}
+}
+
+// promptsIn counts the prompts of a request to complete text: it may have a list of them.
+func promptsIn(value gjson.Result) (n int) {
+	if !value.IsArray() {
+		return 1
+	}
+	value.ForEach(func(_, one gjson.Result) bool {
+		if one.Type == gjson.Number { // the tokens of one prompt
+			n = 1
+			return false
+		}
+		n++
+		return true
+	})
+	return max(1, n)
 }
 
 // generates reports whether an engine answers a route with tokens that it samples.

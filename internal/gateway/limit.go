@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -186,7 +187,7 @@ func (g *Gateway) askUsage(ctx context.Context) {
 // failed to report for the last time before it counts as one that does not.
 func (g *Gateway) noteUsageLocked(r *replica, usage Usage, err error) (silent bool) {
 	l := &r.limit
-	if err != nil {
+	if err = cmp.Or(err, usage.Check()); err != nil {
 		if !l.reported {
 			l.failed++
 			g.nextLocked()

@@ -2,9 +2,12 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -87,6 +90,21 @@ func TestALimitOfConcurrency(t *testing.T) {
 	}
 	if got := order(e, names...)[2:]; got[0] != "four" || !slices.Contains(got, "c") || !slices.Contains(got, "d") {
 		t.Errorf("order %v", got)
+	}
+}
+
+// TestSequencesOfARequest counts what an engine would compute at once.
+func TestSequencesOfARequest(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]int{
+		`{"prompt":"a"}`: 1, `{"prompt":"a","n":3}`: 3, `{"prompt":"a","n":"3"}`: 3, `{"prompt":["a","b"],"n":3}`: 6,
+		`{"prompt":[[1,2],[3]]}`: 2, `{"prompt":[1,2,3],"n":2}`: 2, `{"prompt":[],"n":0}`: 1, `{"prompt":"a","n":-1}`: 1,
+		`{"prompt":"a","n":1e308}`: maxN, `{"prompt":"a","n":"NaN"}`: 1, `{"prompt":["a","b"],"n":4,"temperature":0}`: 2,
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/completions", nil)
+		if got := newCall(r, "/v1/completions", []byte(body)).sequences; got != want {
+			t.Errorf("%s: %d sequences, want %d", body, got, want)
+		}
 	}
 }
 
@@ -244,4 +262,31 @@ func TestAnEngineThatReportsNothing(t *testing.T) {
 	}
 	eventually(t, "no limit", func() bool { clock.advance(usageEvery); return limit() == 0 })
 	eventually(t, "one event", func() bool { return log.count(EventNoUsage) == 1 })
+}
+
+// TestReportsThatAreNoLoad leaves the limit as it was, and the status readable.
+func TestReportsThatAreNoLoad(t *testing.T) {
+	t.Parallel()
+	g := start(t, Config{}, newEngine(t))
+	g.SetConcurrency(0)
+	note := func(u Usage) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.noteUsageLocked(g.replicas[0], u, nil)
+	}
+	g.mu.Lock()
+	g.cfg.Usage = func(context.Context, Replica) (Usage, error) { return Usage{}, nil }
+	g.mu.Unlock()
+	note(Usage{Cache: .05, Running: 1})
+	before := g.Status().Replicas[0].Limit
+	for _, u := range []Usage{{Cache: math.NaN(), Running: 1}, {Cache: 1e308, Running: 1},
+		{Cache: math.Inf(1), Running: 1}, {Cache: -1, Running: 1},
+		{Cache: .01, Running: math.MinInt}, {Cache: .01, Running: 1, Capacity: math.Inf(1)},
+		{Cache: .01, Running: 1, Preemptions: math.Inf(1)}, {Cache: .01, Running: 1, Tokens: math.NaN()}} {
+		note(u)
+		s := g.Status()
+		if _, err := json.Marshal(s); err != nil || s.Replicas[0].Limit != before {
+			t.Errorf("after %+v: limit %d, want %d; %v", u, s.Replicas[0].Limit, before, err)
+		}
+	}
 }

@@ -20,7 +20,7 @@ import (
 
 // Config is the body of the block. What is left out comes from Nomad's own environment variables.
 type Config struct {
-	Address     string   `recipe:"address" doc:"URL of a Nomad server or agent. Default: NOMAD_ADDR, else http://127.0.0.1:4646. The token is NOMAD_TOKEN; certificates are NOMAD_CACERT, NOMAD_CLIENT_CERT and NOMAD_CLIENT_KEY"`
+	Address     string   `recipe:"address" doc:"URL of a Nomad server or agent. Default: NOMAD_ADDR, else http://127.0.0.1:4646. The token is NOMAD_TOKEN, which goes to the address of NOMAD_ADDR only; certificates are NOMAD_CACERT, NOMAD_CLIENT_CERT and NOMAD_CLIENT_KEY"`
 	Region      string   `recipe:"region" doc:"Region. Default: NOMAD_REGION, else that of the agent"`
 	Namespace   string   `recipe:"namespace" doc:"Namespace of the jobs. Default: NOMAD_NAMESPACE, else \"default\""`
 	Datacenters []string `recipe:"datacenters" doc:"Datacenters that may run the jobs. Default: all"`
@@ -47,7 +47,10 @@ var (
 // open makes the executor; no folder is needed, as all is in the cluster.
 func open(config Config, _ string) (executor.Executor, error) {
 	c := nomad.DefaultConfig() // with Nomad's environment variables
-	c.Address = cmp.Or(config.Address, c.Address)
+	if config.Address != "" && strings.TrimRight(config.Address, "/") != strings.TrimRight(c.Address, "/") {
+		// A plan asks the cluster, and a recipe may be a stranger's: what the environment holds is for its own address.
+		c.Address, c.SecretID, c.HttpAuth = config.Address, "", nil
+	}
 	c.Region = cmp.Or(config.Region, c.Region)
 	c.Namespace = cmp.Or(config.Namespace, c.Namespace)
 	client, err := nomad.NewClient(c)
@@ -72,7 +75,8 @@ func (c *cluster) explain(err error) error {
 		return fmt.Errorf("%w: Nomad at %s: %w", executor.ErrUnreachable, c.client.Address(), err)
 	case refused.StatusCode() == http.StatusForbidden:
 		return &sdk.Error{Summary: "Nomad: " + strings.TrimSpace(refused.Body()),
-			Remedy: "set NOMAD_TOKEN to a token with the rights in docs/clusters.md"}
+			Remedy: "set NOMAD_TOKEN to a token with the rights in docs/clusters.md, and NOMAD_ADDR to " + c.client.Address() +
+				", the only address that gets it"}
 	case refused.StatusCode() == http.StatusNotFound:
 		return &sdk.Error{Summary: "Nomad: " + strings.TrimSpace(refused.Body()),
 			Remedy: "look whether Nomad has removed it: a node drops ended jobs and their logs when its disk is full " +
@@ -101,6 +105,9 @@ func (c *cluster) Submit(ctx context.Context, j executor.Job) (executor.Handle, 
 
 // Logs implements executor.Executor.
 func (c *cluster) Logs(ctx context.Context, h executor.Handle, to io.Writer) error {
+	if h.ID != name(h.Key) {
+		return fmt.Errorf("%q is no name of a job of %s", h.ID, h.Key)
+	}
 	allocs, err := c.allocations(ctx, h.ID)
 	for _, a := range allocs {
 		for _, stream := range []string{"stdout", "stderr"} {
@@ -139,6 +146,10 @@ func (c *cluster) Cancel(ctx context.Context, h executor.Handle, grace time.Dura
 		if err != nil {
 			return c.explain(err)
 		}
+	}
+	if err == nil && (job.Status == nil || len(job.TaskGroups) != 1 || len(job.TaskGroups[0].Tasks) != 1) {
+		err = fmt.Errorf("the answer of Nomad at %s has job %s without a status or with other tasks than it was given",
+			c.client.Address(), h.ID)
 	}
 	if err == nil && *job.Status == "dead" {
 		return nil

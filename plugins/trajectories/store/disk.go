@@ -148,6 +148,9 @@ func OpenDisk(dir string, o DiskOptions) (d *Disk, err error) {
 	if err := checkIndex(index); err != nil {
 		return nil, damaged(index, err)
 	}
+	if err := ownFile(index); err != nil {
+		return nil, fmt.Errorf("copying the index of the trajectory store %s, which has a second name: %w", dir, full(err))
+	}
 	db, err := bolt.Open(
 		index,
 		0o600,
