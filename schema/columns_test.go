@@ -185,4 +185,9 @@ func TestArgumentsThatAFunctionDoesNotTake(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, got, want)
 		}
 	}
+	write(t, dir, map[string]string{"f.py": "def f(completions, /, **kwargs): pass\n"})
+	want := `f of f.py takes "completions" by position only, and it is called by name. Remove the / behind it.`
+	if got := columnsRecipe(t, dir, "all = \"f.py:f\"\ndata = \"a.jsonl\""); !strings.HasSuffix(got, want) {
+		t.Errorf("by position: %q, want %q", got, want)
+	}
 }

@@ -151,7 +151,12 @@ func (w *Watch) tell(c *change, at time.Time) {
 		return
 	}
 	if c.over {
-		w.opts.Record(event.Event{Type: event.AlertOver, Name: c.rule.Name})
+		w.mu.Lock()
+		_, began := w.sent[c.rule.Name]
+		w.mu.Unlock()
+		if began { // an alert that is new in the recipe may have held in an earlier apply, which nobody has been told
+			w.opts.Record(event.Event{Type: event.AlertOver, Name: c.rule.Name})
+		}
 		return
 	}
 	w.opts.Record(event.Event{Type: event.Alert, Name: c.rule.Name, Address: c.address, Step: c.step, Level: "warn",

@@ -135,6 +135,8 @@ def narrow(completions, letter): return [1.0 for _ in completions]
 def first(completions, **kwargs): return [4.0 for _ in completions[:1]]
 async def later(completions, **kwargs): return [4.0 for _ in completions[:1]]
 def word(completions, **kwargs): return "7"
+class Ordered:
+    def __call__(self, completions, /, **kwargs): return [1.0 for _ in completions]
 def talk(completions, **kwargs): return [float("7" in c[0]["content"]) for c in completions]
 `
 	for name, want := range map[string]string{
@@ -142,9 +144,10 @@ def talk(completions, **kwargs): return [float("7" in c[0]["content"]) for c in 
 		"never": "every reward function returned None (",
 		"first": "first must return a list with one number for each completion, or None where it does not apply; it " +
 			"returned [4.0] (list) with 1 for 4 completions",
-		"later": "it returned [4.0] (list) with 1 for 4 completions",
-		"word":  "it returned '7' (str) for 4 completions",
-		"talk":  "completions are texts here, because the prompt is one; they are lists of messages where it is a list",
+		"later":   "it returned [4.0] (list) with 1 for 4 completions",
+		"word":    "it returned '7' (str) for 4 completions",
+		"Ordered": "Ordered takes 'completions' by position only, and it is called by name. Remove the / behind it",
+		"talk":    "completions are texts here, because the prompt is one; they are lists of messages where it is a list",
 		"narrow": "narrow does not take 'prompts', 'completion_ids', 'trainer_state', 'log_extra', 'log_metric', which it " +
 			"is " +
 			"given, as by TRL: write **kwargs",

@@ -154,6 +154,12 @@ func (d *Decoder) called(c claim, file string, columns []string) {
 // takes all of them.
 func (d *Decoder) notTaken(c claim, code spec.Code, signature spec.Signature, columns []string) (ok bool) {
 	of := c.attribute.Columns
+	if len(signature.Positional) > 0 {
+		d.report(diagnostic.Problem(c.at, "Arguments not taken", fmt.Sprintf("%q in %s: %s of %s takes %q by position only, "+
+			"and it is called by name. Remove the / behind it.", c.attribute.Name, c.where, code.Function, code.File,
+			signature.Positional[0])))
+		return false
+	}
 	var refused []string
 	for _, argument := range slices.Concat(of.Given, columns) {
 		leftOut := slices.Contains(of.LeftOut, argument) && !slices.Contains(of.Given, argument)

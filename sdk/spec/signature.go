@@ -12,15 +12,16 @@ import (
 type Signature struct {
 	Needed []string // those without a default
 	Taken  []string // all of them
-	Rest   bool     // others are taken, too, or may be: there is **kwargs, or a decorator
+	// Positional are those without a default that have no name for the caller: they stand before a /.
+	Positional []string
+	Rest       bool // others are taken, too, or may be: there is **kwargs, or a decorator
 	// Decorator is the first one of the function that may give it other arguments; empty: none. One that is defined in
 	// the file with functools.wraps keeps them, as do some of the standard library.
 	Decorator string
 }
 
-// Parameters reads the signature of a function of a Python file without running the file. Positional-only arguments
-// are left out. Not ok: the source alone does not determine them, as for a class and for a name that is bound several
-// times.
+// Parameters reads the signature of a function of a Python file without running the file. Not ok: the source alone
+// does not determine it, as for a class and for a name that is bound several times.
 func Parameters(source []byte, name string) (s Signature, ok bool) {
 	bound := 0
 	for _, n := range Defines(source) {
@@ -37,11 +38,12 @@ func Parameters(source []byte, name string) (s Signature, ok bool) {
 	if !ok {
 		return s, false
 	}
+	decorated := false
 	for _, d := range decorators(source[:at[0]]) {
 		if ofLibrary(d) {
 			continue
 		}
-		s.Rest = true
+		s.Rest, decorated = true, true
 		if s.Decorator == "" && !wraps(source, d) {
 			s.Decorator = d
 		}
@@ -56,12 +58,15 @@ func Parameters(source []byte, name string) (s Signature, ok bool) {
 			s.Rest = true
 		case part == "" || strings.HasPrefix(part, "*"):
 		case part == "/":
-			s.Needed, s.Taken = nil, nil
+			s.Positional, s.Needed, s.Taken = s.Needed, nil, nil
 		case hasDefault:
 			s.Taken = append(s.Taken, argument)
 		default:
 			s.Needed, s.Taken = append(s.Needed, argument), append(s.Taken, argument)
 		}
+	}
+	if decorated {
+		s.Positional = nil // it may pass them on by position
 	}
 	return s, true
 }

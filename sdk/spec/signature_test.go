@@ -14,8 +14,9 @@ func TestParameters(t *testing.T) {
 		"def f(completions, answer, **kwargs):\n    pass\n":                                 "completions answer, rest",
 		"async def f(a: dict[str, int], b=1, *, c, d: str = ',)'):\n    pass\n":             "a [b] c [d]",
 		"def f(\n    a,  # the first (of two\n    b: 'x, y',\n    *rest,\n):\n  1":          "a b",
-		"def f(a, /, b):\n    pass\n":                                                       "b",
-		"def f(a, /, **rest):\n    pass\n":                                                  ", rest",
+		"def f(a, c=1, /, b):\n    pass\n":                                                  "a / b",
+		"def f(a, /, **rest):\n    pass\n":                                                  "a / , rest",
+		"@w\ndef f(a, /, b): pass":                                                          "b, rest by w",
 		"def f():\n    pass\n":                                                              "",
 		"def g(x): pass\n\ndef f(a, b='''),\"''', c=(1, 2)): pass":                          "a [b] [c]",
 		"@wrapped\ndef f(a): pass":                                                          "a, rest by wrapped",
@@ -50,6 +51,9 @@ func shown(s spec.Signature) string {
 		arguments = append(arguments, name)
 	}
 	line := strings.Join(arguments, " ")
+	if len(s.Positional) > 0 {
+		line = strings.Join(s.Positional, " ") + " / " + line
+	}
 	if s.Rest {
 		line += ", rest"
 	}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bdb
 import builtins
 import json
 import socket
@@ -87,6 +88,13 @@ def waiting(error: BaseException) -> type[Environment]:
     return Waits
 
 
+class Panic(BaseException):
+    """What a library in Rust raises (pyo3_runtime.PanicException)."""
+
+
+SINCE_3_11 = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not tell who has canceled")
+
+
 @pytest.mark.parametrize("made", [raising, waiting])
 @pytest.mark.parametrize(
     ("error", "told"),
@@ -98,6 +106,9 @@ def waiting(error: BaseException) -> type[Environment]:
         (TimeoutError("no answer of the judge"), "TimeoutError: no answer of the judge"),
         (futures.CancelledError(), "CancelledError"),
         (futures.InvalidStateError("done"), "InvalidStateError: done"),
+        pytest.param(asyncio.CancelledError(), "CancelledError", marks=SINCE_3_11),
+        (Panic("index out of bounds"), "Panic: index out of bounds"),
+        (bdb.BdbQuit(), "BdbQuit: a debugger was started (breakpoint() or pdb), which has no terminal here: remove it"),
     ],
 )
 def test_an_exit_in_user_code_is_a_mistake(

@@ -39,6 +39,7 @@ class Pool(Environment):
             case "metrics": return Score(0.5, {"a": 1})
             case "exit": os._exit(7)
             case "quit": exit(3)
+            case "canceled": raise asyncio.CancelledError
             case "kill": os.kill(os.getpid(), 9)
             case "sleep": threading.Event().wait()
             case "main": return float(threading.current_thread() is threading.main_thread())
@@ -51,6 +52,7 @@ class Pool(Environment):
     async def same(self, value, seconds=0.0):
         await asyncio.sleep(seconds)
         return value
+    async def cancels(self): raise asyncio.CancelledError
     async def holds_up(self): threading.Event().wait()
     def close(self): open(os.path.join(str(self.context.state), f"closed-{os.getpid()}"), "w").close()
 """
@@ -103,6 +105,18 @@ def test_failures_name_their_line_and_kind(tmp_path: Path) -> None:
     assert isinstance(quit, ScoreFailed) and quit.problem["code"] == 'case "quit": exit(3)'
     assert isinstance(infra, InfraFailure) and str(infra) == "the sandbox is away"
     assert isinstance(unpicklable, Exception) and "pickle" in str(unpicklable)
+
+
+def test_a_cancellation_of_the_authors_is_a_mistake(tmp_path: Path) -> None:
+    async def use(scorers: Scorers) -> list[Any]:
+        together = await asyncio.gather(scorers.call_together("cancels", limit=60), return_exceptions=True)
+        return await scores(scorers, "canceled", "") + together + [await scorers.call_together("same", 2, limit=60)]
+
+    alone, after, together, same = with_scorers(tmp_path, use)
+    assert isinstance(alone, ScoreFailed) and alone.problem["code"] == 'case "canceled": raise asyncio.CancelledError'
+    assert (after, same) == (0.5, 2)
+    if sys.version_info >= (3, 11):
+        assert isinstance(together, ScoreFailed) and together.problem["message"] == "CancelledError"
 
 
 def test_what_setup_raises_in_a_process_is_told(tmp_path: Path) -> None:

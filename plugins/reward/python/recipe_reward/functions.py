@@ -165,6 +165,15 @@ def missing(function: Any, columns: Sequence[str]) -> list[str]:
     return [p.name for p in parameters if p.kind in kinds and p.default is p.empty and p.name not in given]
 
 
+def unnamed(function: Any) -> list[str]:
+    """The arguments that a function needs and that cannot be given by name; none where its signature is not known."""
+    try:
+        parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY and p.default is p.empty]
+
+
 def unwanted(function: Any, columns: Sequence[str]) -> list[str]:
     """What a function is given and does not take; none where its signature is not known. A decorator takes what its own
     function takes, whatever functools.wraps tells of it."""

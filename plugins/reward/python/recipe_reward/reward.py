@@ -17,7 +17,7 @@ from recipe_sdk.environment.processes import Blocked, Died, ScoreFailed, default
 
 from .dataset import Row, Rows, read
 from .functions import ARGUMENTS, LEFT_OUT, Given, Returned, TrainerState, awaited, callable_of, called, counted
-from .functions import is_async, missing, unwanted
+from .functions import is_async, missing, unnamed, unwanted
 
 _ARGUMENTS = Columns("dataset", given=ARGUMENTS, left_out=LEFT_OUT, every=True)
 
@@ -144,6 +144,10 @@ class Reward(Environment):
         for columns, n in first.items():
             where = f"the row at {found.place(n)}" if n else self.settings.dataset
             for function, name, _ in self._functions:
+                if before := unnamed(function):
+                    raise ValueError(
+                        f"{name} takes {before[0]!r} by position only, and it is called by name. Remove the / behind it"
+                    )
                 if absent := missing(function, columns):
                     raise ValueError(
                         f"{name} needs {' and '.join(map(repr, absent))}, which {where} does not have as a column; it "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +70,12 @@ class TimedOut(Exception):
 
 class Raised(Exception):
     """The author's code raised its cause, which no future can carry, or which would end this process."""
+
+
+def canceled() -> bool:
+    """Whether the running task was asked to end. Else a CancelledError comes of the author's code. Python 3.10 does not
+    tell them apart."""
+    return getattr(asyncio.current_task(), "cancelling", lambda: 1)() > 0
 
 
 def _silent(level: str, message: str) -> None:

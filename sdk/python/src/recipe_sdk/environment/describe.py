@@ -40,7 +40,7 @@ def main(source: str, name: str, output: str, allowed: str = "") -> int:
         answer = describe(load.environment_of(module, name))
         if source.endswith(".py"):
             answer["files"] = load.imported_from(Path(source).resolve().parent)
-    except (Exception, *load.ENDS) as e:
+    except BaseException as e:
         answer = {"problem": load.problem(e)}
     Path(output).write_text(json.dumps(answer), encoding="utf-8")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import importlib
 import importlib.util
 import inspect
@@ -21,10 +22,6 @@ from .tools import tools_of
 
 PACKAGE = Path(__file__).resolve().parent
 _INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-
-
-#: What ends a program where it is raised. In a method of the author's it is a mistake like any other.
-ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
 #: Characters of an exception's text, and frames, that are told: an exception may quote all of its input.
@@ -183,6 +180,8 @@ def _text(error: BaseException) -> str:
 def _said(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"it asked the program to end{'' if error.code is None else f', with {error.code!r}'}"
+    if isinstance(error, bdb.BdbQuit):
+        return "a debugger was started (breakpoint() or pdb), which has no terminal here: remove it"
     if isinstance(error, SyntaxError):
         return error.msg or str(error)
     return str(error)

@@ -22,7 +22,7 @@ from typing import Any
 
 from . import load, tools
 from .away import away
-from .base import Completion, Context, Environment, InfraFailure, Raised, Task, TimedOut
+from .base import Completion, Context, Environment, InfraFailure, Raised, Task, TimedOut, canceled
 from .policy import Policy, PolicyError, author_turns, read, turns, whole
 from .processes import Origin, ScoreFailed, Scorers
 from .settings import build
@@ -124,12 +124,18 @@ class Server:
                 return await method(*args)
             result = await self.loop.run_in_executor(self.pool, carried, method, *args)
             return await result if inspect.isawaitable(result) else result
-        except (SystemExit, KeyboardInterrupt) as e:  # of a coroutine: it would end this process
+        except asyncio.CancelledError as e:
+            if canceled():
+                raise
             raise Raised from e
         except RuntimeError as e:
             if isinstance(e.__cause__, StopIteration):  # of a coroutine, which turns it into an error without its line
                 raise Raised from e.__cause__
             raise
+        except Exception:
+            raise
+        except BaseException as e:  # of a coroutine: it would end this process
+            raise Raised from e
 
     @property
     def env(self) -> Environment:
@@ -271,7 +277,7 @@ class Server:
             if isinstance(outcome, Exception):
                 out.append(outcome)
                 continue
-            if isinstance(outcome, BaseException):  # the call was canceled
+            if isinstance(outcome, BaseException):
                 raise outcome
             try:
                 made = read(outcome, "score")
@@ -380,11 +386,13 @@ class SetupAway(Exception):
 
 
 def carried(method: Callable[..., Any], *args: Any) -> Any:
-    """Calls a method in a thread. A future that gets a StopIteration is never done, one of load.ENDS ends the event
+    """Calls a method in a thread. A future that gets a StopIteration is never done, what is no Exception ends the event
     loop, and of others a copy arrives: they are mistakes of the author's like any other exception."""
     try:
         return method(*args)
-    except (StopIteration, *REPLACED, *load.ENDS) as e:
+    except BaseException as e:
+        if isinstance(e, Exception) and not isinstance(e, (StopIteration, *REPLACED)):
+            raise
         raise Raised from e
 
 
@@ -420,7 +428,7 @@ def main(number: str, source: str, name: str, original: str = "") -> int:
     connection = socket.socket(fileno=int(number))
     try:
         cls = load.environment_of(load.module_of(source, original), name)
-    except (Exception, *load.ENDS) as e:
+    except BaseException as e:
         problem = load.problem(e) | ({"kind": INFRA} if away(e) else {})
         hello: dict[str, Any] = {"error": problem}
     else:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from . import load
-from .base import Context, Environment, InfraFailure
+from .base import Context, Environment, InfraFailure, canceled
 from .processes import LENGTH, Origin
 from .settings import build
 
@@ -108,7 +108,7 @@ class Alone:
             return False
         try:
             self.environment = made(pickle.loads(first))
-        except (Exception, *load.ENDS) as e:
+        except BaseException as e:
             self.refused = failed(e)
         self.send(0, ("", None, None))
         return True
@@ -121,7 +121,7 @@ class Alone:
     def answer(self, method: str, args: bytes) -> Answer:
         try:
             return "", None, call(getattr(self.environment, method), *pickle.loads(args))
-        except (Exception, *load.ENDS) as e:
+        except BaseException as e:  # SystemExit and a panic of a library in Rust, too, are mistakes like any other
             return failed(e)
 
     def close(self) -> None:
@@ -150,10 +150,9 @@ class Together(Alone):
         answer: Answer = "the call was given up", None, None
         try:
             answer = self.refused or ("", None, await getattr(self.environment, method)(*pickle.loads(args)))
-        except asyncio.CancelledError:
-            pass
-        except (Exception, *load.ENDS) as e:
-            answer = failed(e)
+        except BaseException as e:
+            if not (isinstance(e, asyncio.CancelledError) and canceled()):
+                answer = failed(e)
         running.pop(number)
         self.send(number, answer)
 
