@@ -116,6 +116,7 @@ func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) Result {
 	c.lengths()
 	c.leastPrompts()
 	c.models()
+	c.teachers()
 	c.externals()
 	c.transports(couples)
 	c.templates()

@@ -106,6 +106,9 @@ func boundOf(k Correction) string {
 // leastGroup is how many completions a group needs to teach anything by their scores; 0: that is not known.
 func (c Config) leastGroup() int {
 	name, single := "grpo", ""
+	if l := learningOf(c); l.loss == "distill" { // it reads no score
+		return 1
+	}
 	if a := c.Advantages; a != nil {
 		if a.Import != "" {
 			return 0
