@@ -261,6 +261,10 @@ func (c *checker) samples(t, e sized) {
 				s.why, s.unset))
 		}
 	}
+	if t.Facts["reads_scores"] == "false" && e.Facts["drops_equal_scores"] == "true" {
+		c.add("error", e.Addr, "it leaves out groups of equal scores, from which "+t.Addr.String()+" learns",
+			"Its loss compares with a teacher and reads no score. Set drop_uninformative = false.")
+	}
 	group, ok := e.fact("group_size")
 	if least, known := t.fact("least_group"); ok && known && group < least {
 		c.add("warning", e.Addr, fmt.Sprintf("nothing is learned from groups of %d", group),

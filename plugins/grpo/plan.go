@@ -56,6 +56,9 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	l := learningOf(c)
 	e.Facts["loss"], e.Facts["aggregation"], e.Facts["correction"] = l.loss, l.aggregation, l.correction
 	e.Facts["corrects"] = c.corrects()
+	if l.taught() {
+		e.Facts["reads_scores"] = "false"
+	}
 	if least := c.leastGroup(); least > 1 {
 		e.Facts["least_group"] = strconv.Itoa(least)
 	}

@@ -71,6 +71,19 @@ func TestATeacherOfOtherWords(t *testing.T) {
 	}
 }
 
+// A loss that reads no score learns from groups of equal ones, and of one.
+func TestATeacherNeedsNoScores(t *testing.T) {
+	t.Parallel()
+	c := taught("m", "m")
+	for name, want := range map[string]string{"distill": "false", "ref_kl": "false", "ppo": ""} {
+		c.Loss = &Loss{Name: name}
+		e, _ := (&Trainer{}).Plan(c, sdk.Placement{})
+		if e.Facts["reads_scores"] != want || (e.Facts["least_group"] == "2") == (want == "false") {
+			t.Errorf("%s: %v", name, e.Facts)
+		}
+	}
+}
+
 // The worker gets the address of the teacher when it starts, and its name before.
 func TestTheWorkerGetsItsTeacher(t *testing.T) {
 	t.Parallel()
