@@ -10,6 +10,7 @@ import torch
 from recipe_sdk.checkpoint import newest
 from recipe_sdk.errors import DataError
 from recipe_sdk.groups import ReadOptions, read_group
+from recipe_sdk.ranks import Ranks
 from recipe_sdk.testing import make_group
 from transformers import AutoModelForCausalLM
 
@@ -279,3 +280,42 @@ def test_without_a_kl_term_nothing_is_asked(tmp_path, tiny, serve):
     s = serve()
     stepper(tmp_path, tiny, kl={"coefficient": 0.0}, reference=s.block).train(batch(), 0, Clock(CPU))
     assert not s.requests
+
+
+class Second(Ranks):
+    """The second of two ranks, which is told what the first one says."""
+
+    def __init__(self, said):
+        super().__init__(CPU)
+        self.rank, self.said = 1, said
+
+    def share(self, value):
+        assert value is None
+        return self.said
+
+
+def test_other_ranks_ask_nothing(tmp_path, tiny, serve):
+    s, b = serve(), batch()
+    want = torch.rand(b.size, dtype=torch.float64)
+    for said in (want, TeacherError("no answer")):
+        w = stepper(tmp_path, tiny, **KL, reference=s.block)
+        w.ranks = Second(said)
+        asked = w.ask_teacher(b)
+        if said is want:
+            assert torch.equal(w.taught(asked), want)
+        else:
+            with pytest.raises(TeacherError, match="no answer"):
+                w.taught(asked)
+    assert not s.requests
+
+
+def test_settings_of_now_are_used(tmp_path, tiny, serve):
+    """An address that is known only when the run starts, and a live change of requests."""
+    s = serve()
+    now = [stepper(tmp_path, tiny, **KL, reference={"inference": "inference.vllm.teacher"}).config.reference]
+    teacher = Teacher(lambda: now[0])
+    with pytest.raises(TeacherError):
+        teacher.ask(batch(), False)
+    now[0] = stepper(tmp_path, tiny, **KL, reference={**s.block, "requests": 1}).config.reference
+    teacher.wait(teacher.ask(batch(), False))
+    assert s.most == 1
