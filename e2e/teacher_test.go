@@ -44,7 +44,7 @@ func TestAServedReference(t *testing.T) {
 	}
 }
 
-// TestDistillation runs recipes/distill.hcl: a student of which two layers were taken learns from the whole model, which
+// TestDistillation runs recipes/distill.hcl: a student without two of its layers learns from the whole model, which
 // a second vLLM serves, without rewards. On held-out prompts its reverse KL falls.
 //
 //docs:distillation.md the reverse KL on held-out prompts falls
@@ -63,8 +63,8 @@ func TestDistillation(t *testing.T) {
 	if len(checkpoints) == 0 {
 		t.Fatal("no checkpoint was written")
 	}
-	out := runPython(t, python, filepath.Join(folder, "reverse_kl.py"), filepath.Join(folder, "prompts.jsonl"), "16", teacher,
-		student, checkpoints[len(checkpoints)-1].Path)
+	out := runPython(t, python, filepath.Join(folder, "reverse_kl.py"), filepath.Join(folder, "prompts.jsonl"), "16",
+		teacher, student, checkpoints[len(checkpoints)-1].Path)
 	var found []struct {
 		ReverseKL float64 `json:"reverse_kl"`
 		Tokens    int

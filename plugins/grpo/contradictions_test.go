@@ -50,7 +50,7 @@ var configured = []struct {
 	{"no reference for the reward", body{"reference": body{"source": "none"},
 		"kl": body{"coefficient": 0, "reward_coefficient": 0.1}}, false},
 	{"a reference that is served", body{"reference": body{"inference": served, "requests": 4, "timeout": 60}}, true},
-	{"a reference that is served and one that is loaded", body{"reference": body{"inference": served, "path": "m"}}, false},
+	{"a reference that is served and one of a path", body{"reference": body{"inference": served, "path": "m"}}, false},
 	{"a reference that is served and a copy", body{"reference": body{"inference": served, "source": "copy"}}, false},
 	{"a teacher of groups with a winner", body{"loss": body{"name": "distill"}, "kl": body{"coefficient": 0},
 		"reference": body{"inference": served}, "advantages": body{"drop_equal_scores": true}}, false},

@@ -31,7 +31,8 @@ func (c Config) teacher() (map[string]any, error) {
 	if of.BaseURL == "" {
 		return nil, fmt.Errorf("reference.inference: output base_url of %s is not known", ref.Address)
 	}
-	return map[string]any{"reference": map[string]any{"url": of.BaseURL, "token": of.APIKey, "served_model": of.Model}}, nil
+	known := map[string]any{"url": of.BaseURL, "token": of.APIKey, "served_model": of.Model}
+	return map[string]any{"reference": known}, nil
 }
 
 // otherWords is why the reference cannot judge the policy's tokens, as far as both models are known; the plan's note
