@@ -39,7 +39,9 @@ def stepper(**reference):
     })  # fmt: skip
     ranks = Ranks(model.device_of(c))
     policy, _ = model.load_policy(c, ranks.device)
-    return Stepper(c, policy, model.Reference(c, policy, ranks.device), optim.build(c, policy.parameters()), ranks, Memory())
+    return Stepper(
+        c, policy, model.Reference(c, policy, ranks.device), optim.build(c, policy.parameters()), ranks, Memory()
+    )
 
 
 loaded = stepper(path=path).reference_scores(b)
