@@ -90,8 +90,12 @@ func newRun(t *testing.T, recipe string, vars map[string]string) *run {
 		"python":         environmentPython(t, "vllm"),
 		"atropos_python": environmentPython(t, "atropos"),
 	}
-	if recipe == "agent-tools.hcl" { // it has no environment of Atropos
+	switch recipe { // which have no environment of Atropos
+	case "agent-tools.hcl":
 		delete(all, "atropos_python")
+	case "distill.hcl":
+		delete(all, "atropos_python")
+		delete(all, "model")
 	}
 	maps.Copy(all, vars)
 	for k, v := range all {

@@ -116,6 +116,7 @@ func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) Result {
 	c.lengths()
 	c.leastPrompts()
 	c.models()
+	c.teachers()
 	c.externals()
 	c.transports(couples)
 	c.templates()
@@ -259,6 +260,10 @@ func (c *checker) samples(t, e sized) {
 				t.Addr), fmt.Sprintf("%s, so that importance ratios are off by what they share. %s, unless that is meant.",
 				s.why, s.unset))
 		}
+	}
+	if t.Facts["reads_scores"] == "false" && e.Facts["drops_equal_scores"] == "true" {
+		c.add("error", e.Addr, "it leaves out groups of equal scores, from which "+t.Addr.String()+" learns",
+			"Its loss compares with a teacher and reads no score. Set drop_uninformative = false.")
 	}
 	group, ok := e.fact("group_size")
 	if least, known := t.fact("least_group"); ok && known && group < least {

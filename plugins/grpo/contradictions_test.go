@@ -20,6 +20,9 @@ import (
 
 type body = map[string]any
 
+// served is a reference to an inference block.
+var served = body{"address": "inference.vllm.teacher", "kind": "inference"}
+
 // configured are bodies of the block, and whether the worker accepts them.
 var configured = []struct {
 	name string
@@ -46,6 +49,11 @@ var configured = []struct {
 	{"groups of one without a second", body{"advantages": body{"estimator": "grpo_passk", "single": "score"}}, false},
 	{"no reference for the reward", body{"reference": body{"source": "none"},
 		"kl": body{"coefficient": 0, "reward_coefficient": 0.1}}, false},
+	{"a reference that is served", body{"reference": body{"inference": served, "requests": 4, "timeout": 60}}, true},
+	{"a reference that is served and one of a path", body{"reference": body{"inference": served, "path": "m"}}, false},
+	{"a reference that is served and a copy", body{"reference": body{"inference": served, "source": "copy"}}, false},
+	{"a teacher of groups with a winner", body{"loss": body{"name": "distill"}, "kl": body{"coefficient": 0},
+		"reference": body{"inference": served}, "advantages": body{"drop_equal_scores": true}}, false},
 	{"a target of 0", body{"kl": body{"adaptive_target": 0, "reward_coefficient": 0.1}}, false},
 	{"clip below 0", body{"advantages": body{"clip": []any{-5, -1}}}, false},
 	{"weights in float16", body{"compute": body{"dtype": "float16"}}, false},

@@ -66,8 +66,8 @@ func program(req sdk.Request[Config]) (worker.Program, error) {
 	return worker.Program{
 		Module: "worker", Source: []fs.FS{workerSource}, Packages: packages(interpreter.GPU()), Environment: environment,
 		Model: req.Config.Model, Settings: worker.Settings(c), Defaults: described().Settings.Defaults(),
-		Trajectories: c.Trajectories,
-		Transports:   worker.Transports(c.adapted()), Corrects: c.corrects(), PublishDtype: c.PublishDtype,
+		Known: c.teacher, Trajectories: c.Trajectories,
+		Transports: worker.Transports(c.adapted()), Corrects: c.corrects(), PublishDtype: c.PublishDtype,
 		UntieEmbeddings: c.UntieEmbeddings, Symptoms: symptoms(),
 	}, nil
 }

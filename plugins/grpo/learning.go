@@ -103,9 +103,15 @@ func boundOf(k Correction) string {
 	return strings.Join(parts, ", ")
 }
 
+// taught says whether the loss compares with a teacher alone and reads no score.
+func (l learning) taught() bool { return l.loss == "distill" }
+
 // leastGroup is how many completions a group needs to teach anything by their scores; 0: that is not known.
 func (c Config) leastGroup() int {
 	name, single := "grpo", ""
+	if learningOf(c).taught() {
+		return 1
+	}
 	if a := c.Advantages; a != nil {
 		if a.Import != "" {
 			return 0

@@ -56,6 +56,9 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	l := learningOf(c)
 	e.Facts["loss"], e.Facts["aggregation"], e.Facts["correction"] = l.loss, l.aggregation, l.correction
 	e.Facts["corrects"] = c.corrects()
+	if l.taught() {
+		e.Facts["reads_scores"] = "false"
+	}
 	if least := c.leastGroup(); least > 1 {
 		e.Facts["least_group"] = strconv.Itoa(least)
 	}
@@ -96,6 +99,10 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	}
 	if m.MaxLen > 0 && c.MaxLength > m.MaxLen {
 		problems = append(problems, tooLong(c, m))
+	}
+	words, unlike := c.otherWords(m)
+	if problems = append(problems, unlike...); words != "" {
+		e.Notes = append(e.Notes, words)
 	}
 	s := sizesOf(c, m, gpu)
 	if note := c.left(m, s, gpu); note != "" {
@@ -223,7 +230,7 @@ func sizesOf(c Config, m modelinfo.Model, gpu bool) sizes {
 	}
 	s.optimizer = map[string]float64{"adamw": 2 * s.gradient, "adamw_8bit": 2, "adafactor": 0.1 * s.gradient}[opt]
 	kl := c.KL == nil || c.KL.Coefficient > 0 || c.KL.RewardCoefficient > 0
-	if source := "auto"; kl && !lora {
+	if source := "auto"; kl && !lora && c.served() == nil {
 		if c.Reference != nil && c.Reference.Source != "" {
 			source = c.Reference.Source
 		}

@@ -2,6 +2,8 @@
 
 package grpo
 
+import "github.com/recipe-rl/recipe/sdk/spec"
+
 // Compute is a block. How the model is held and run.
 type Compute struct {
 	Dtype                 string `recipe:"dtype" worker:"model.dtype"`
@@ -29,9 +31,12 @@ type Lora struct {
 
 // Reference is a block. The fixed policy that the KL term compares with.
 type Reference struct {
-	Source  string `recipe:"source" worker:"reference.source"`
-	Path    string `recipe:"path" model:"folder" worker:"reference.path"`
-	Offload bool   `recipe:"offload" worker:"reference.offload"`
+	Source    string    `recipe:"source" worker:"reference.source"`
+	Path      string    `recipe:"path" model:"folder" worker:"reference.path"`
+	Offload   bool      `recipe:"offload" worker:"reference.offload"`
+	Inference *spec.Ref `recipe:"inference" reference:"inference" worker:"reference.inference"`
+	Requests  int64     `recipe:"requests" worker:"reference.requests"`
+	Timeout   float64   `recipe:"timeout" worker:"reference.timeout"`
 }
 
 // Optimizer is a block. The optimizer and its schedule.

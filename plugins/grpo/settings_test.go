@@ -80,7 +80,8 @@ func TestSchemaIsTheWorkers(t *testing.T) {
 
 // Settings that only the supervisor decides.
 var supervisors = []string{"data.url", "data.token", "checkpoint_dir", "resume", "events_file", "control",
-	"control_token", "policy_version", "publish_every", "wait_for_sync", "prepare", "model.random_init"}
+	"control_token", "policy_version", "publish_every", "wait_for_sync", "prepare", "model.random_init",
+	"reference.url", "reference.token", "reference.served_model"}
 
 // TestEverySettingIsAnAttribute: what the worker can be told a recipe can say, and the attributes that every trainer
 // has (worker.Common, with tags of its own) say the same of it as the worker.

@@ -12,7 +12,7 @@ import (
 // Plan describes what the block will need of each GPU, or of the machine when it has none.
 func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	facts := map[string]string{
-		"weights": "transformers", "logprobs_mode": "processed",
+		"weights": "transformers", "logprobs_mode": "processed", "prompt_logprobs": "false", // /v1/completions has none
 		"sleeps": strconv.FormatBool(c.EnableMemorySaver && c.Device != "cpu"),
 		// names of these settings in plan's messages about this block
 		"name_of_max_model_len": "context_length", "name_of_gpu_memory_utilization": "mem_fraction_static",

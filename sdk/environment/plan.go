@@ -37,6 +37,9 @@ func (r *runner[C, E]) Plan(config C, _ sdk.Placement) (sdk.Estimate, []spec.Pro
 			facts[name] = strconv.FormatFloat(*v, 'g', -1, 64)
 		}
 	}
+	if s.DropUninformative {
+		facts["drops_equal_scores"] = "true"
+	}
 	if s.TopK != nil {
 		facts["top_k"] = strconv.FormatInt(*s.TopK, 10)
 	}

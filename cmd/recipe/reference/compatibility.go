@@ -119,6 +119,10 @@ and in Python train on its answers if they have token ids and log-probabilities,
 Atropos get these from ` + "`/generate`" + `, which SGLang has (` + "`server_type = \"sglang\"`" + `) and a gateway
 of recipe; with another server, or without its tokenizer, the plan is refused.
 
+A reference that is served (` + "`trainer \"grpo\"`" + `, ` + "`reference { inference = … }`" + `) is an ` + "`inference \"vllm\"`" + `, tested by
+` + "`TestAServedReference` and `TestDistillation`" + `, or an external server that answers as vLLM does. SGLang is refused: its
+/v1/completions has no prompt_logprobs ([distillation.md](distillation.md)).
+
 ## Whole runs that are tests
 | engine | trainer | environments | transport | test | run by |
 |---|---|---|---|---|---|

@@ -152,6 +152,8 @@ def source_of(c: Config) -> str:
     """reference.source with "auto" decided."""
     if c.reference.source != "auto":
         return c.reference.source
+    if c.reference.inference:
+        return "served"
     wanted = c.kl.coefficient or c.kl.reward_coefficient or "reference" in loss_spec(c).needs
     if not wanted:
         return "none"

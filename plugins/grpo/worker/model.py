@@ -19,6 +19,7 @@ from .config import Config, source_of
 from .logprob import HeadOptions, token_logprobs
 from .lora import ModelError, adapt
 from .merged import Merged
+from .teacher import Teacher
 
 __all__ = ["Built", "ModelError", "Policy", "Reference", "Scores", "build", "load_policy", "shard"]
 
@@ -428,9 +429,15 @@ def reshard(policy: Policy) -> None:
 class Reference:
     """Log-probabilities of the policy before training, from wherever the configuration says."""
 
-    def __init__(self, c: Config, policy: Policy, device: torch.device, mesh: Any = None):
+    def __init__(
+        self, c: Config, policy: Policy, device: torch.device, mesh: Any = None,
+        teacher: Teacher | None = None,
+    ):  # fmt: skip
         self.device, self.policy = device, policy
         self.source = source_of(c)
+        self.teacher = None
+        if self.source == "served":
+            self.teacher = teacher or Teacher(lambda: c.reference)
         c = decided(c, device)
         self.offload = c.reference.offload and device.type != "cpu" and mesh is None
         self.copy: Policy | None = None

@@ -76,8 +76,26 @@ RULES = (
         "reference.source",
         (("reference.source", "in", ("none", "lora_off")), ("loss:needs", "has", "reference")),
         "{loss.name} needs a teacher",
-        'Write reference { source = "copy"  path = … }, or source = "data" when the groups carry the teacher\'s '
-        "log-probabilities.",
+        'Write reference { inference = … } for a teacher that is served, source = "copy"  path = … for one that the '
+        'trainer loads, or source = "data" when the groups carry the teacher\'s log-probabilities.',
+    ),
+    Rule(
+        "reference.inference",
+        (("reference.inference", "!=", None), ("reference.path", "!=", None)),
+        "there are two references",
+        "path names a model that the trainer loads, inference one that is served. Leave one of them out.",
+    ),
+    Rule(
+        "reference.inference",
+        (("reference.inference", "!=", None), ("reference.source", "!=", "auto")),
+        "source and inference say different things",
+        'source is "{reference.source}", and {reference.inference} is a reference that is served. Leave source out.',
+    ),
+    Rule(
+        "advantages.drop_equal_scores",
+        (("advantages.drop_equal_scores", "==", True), ("loss.name", "in", ("distill", "ref_kl"))),
+        "{loss.name} learns from groups of equal scores",
+        "It compares with a teacher and reads no score. Leave drop_equal_scores out.",
     ),
     Rule(
         "model.float8",

@@ -92,6 +92,18 @@ class Reference:
     )  # fmt: skip
     path: str | None = option(None, "Another model as reference; unset: the model before training.")
     offload: bool = option(False, "Keep the reference on the CPU between its uses.")
+    inference: str | None = option(
+        None, "An inference block whose model is the reference, or the teacher of loss distill: log-probabilities are "
+        "requested from it, and the trainer holds no copy. Its weights must be fixed (docs/distillation.md).",
+    )  # fmt: skip
+    requests: int = option(32, "Requests at once to the inference block.", live=True, least=1)
+    timeout: float = option(
+        600.0, "Seconds in which the inference block must answer for a batch; then the trainer fails.", live=True,
+        least=0.1,
+    )  # fmt: skip
+    url: str | None = option(None, "Address of the inference block, ending in /v1.")
+    token: str | None = option(None, "Its bearer token.")
+    served_model: str = option("", "The name of its model.")
 
 
 @dataclass(frozen=True)

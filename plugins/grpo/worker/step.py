@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import torch
-from recipe_sdk.errors import DataError, out_of_memory
+from recipe_sdk.errors import DataError, WorkerError, out_of_memory
 from recipe_sdk.ranks import Ranks
 from torch import Tensor
 
@@ -40,9 +40,17 @@ from .memory import Memory
 from .model import Policy, Reference, Scores, hold, reshard
 from .objective import ObjectiveOptions
 from .sizing import Sizing, free_memory, in_use
+from .teacher import Question
 
 T = TypeVar("T")
 Begun = tuple[list[tuple[Row, bool]], Scores]  # rows, and the forward pass of the first of them, which is under way
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Log-probabilities that are on their way from a served reference: rank 0's question, or why there is none."""
+
+    question: Question | WorkerError | None
 
 
 @dataclass
@@ -141,6 +149,7 @@ class Stepper:
             parts = batch.split(b, c.data.mini_batch_size) * c.data.epochs
 
             # Log-probabilities under the policy before the step, and under the reference.
+            asked = self.ask_teacher(b)
             squared = "old" in estimator_spec(c).needs
             several = len(parts) > 1 and o.old_policy == "trainer"
             old: dict[str, Tensor] = {}
@@ -148,7 +157,7 @@ class Stepper:
                 if several or c.correction.recompute == "always" or o.needs_current or in_reward or squared:
                     old = self.scores(self.policy, b, o.needs_entropy, squared)
             with clock.phase("reference"):
-                ref = self.reference_scores(b)
+                ref = self.reference_scores(b, asked, bool(in_reward))
             behavior, seq = b.behavior.to(device, self.wide), b.seq.to(device)
             self.check_definition(b, behavior)
 
@@ -157,6 +166,9 @@ class Stepper:
             normalizer = replace(self.memory.normalizer)
             with clock.phase("advantage"):
                 adv, facts = estimate.advantages(c, b, self.memory.normalizer, old, ref, in_reward)
+            if asked is not None and ref is None:  # the answers came while the device calculated
+                with clock.phase("reference"):
+                    ref = self.taught(asked)
             report: dict[str, Any] = {**metrics.describe_batch(b), **facts}
             warnings = self.warnings(o, b.behavior, adv, facts)
             if o.constants.ratio_level == "sequence" and facts["adv/override_frac"] > 0:
@@ -385,12 +397,41 @@ class Stepper:
         reshard(model)
         return {k: self.ranks.sum(v) for k, v in out.items()}
 
-    def reference_scores(self, b: Batch) -> Tensor | None:
-        """(N,) log-probabilities under the reference; None when nothing asks for them, or nobody has them."""
+    @property
+    def compares(self) -> bool:
+        """Whether the objective compares with a reference."""
         c = self.config
-        wanted = c.kl.coefficient or c.kl.reward_coefficient or "reference" in loss_spec(c).needs
-        if not wanted or self.reference.source == "none":
+        return bool(c.kl.coefficient or c.kl.reward_coefficient or "reference" in loss_spec(c).needs)
+
+    def ask_teacher(self, b: Batch) -> Asked | None:
+        """Requests a batch's log-probabilities from a reference that is served, on rank 0; None where there is none."""
+        if self.reference.teacher is None or not self.compares:
             return None
+        try:
+            return Asked(self.reference.teacher.ask(b, self.raw) if self.ranks.main else None)
+        except WorkerError as e:
+            return Asked(e)
+
+    def taught(self, asked: Asked) -> Tensor:
+        """What it has answered, on every rank."""
+        found: Any = asked.question
+        if isinstance(found, Question):
+            try:
+                found = self.reference.teacher.wait(found)
+            except WorkerError as e:
+                found = e
+        found = self.ranks.share(found)
+        if isinstance(found, WorkerError):
+            raise found
+        return found.to(self.ranks.device, self.wide)
+
+    def reference_scores(self, b: Batch, asked: Asked | None = None, now: bool = True) -> Tensor | None:
+        """(N,) log-probabilities under the reference; None when nothing asks for them, or nobody has them, or they are
+        on their way and not needed now."""
+        if not self.compares or self.reference.source == "none":
+            return None
+        if asked is not None:
+            return self.taught(asked) if now else None
         if self.reference.source == "data":
             return b.ref.to(self.ranks.device, self.wide)
         with self.reference.ready() as model:

@@ -30,6 +30,7 @@ from . import (
     objective,
     optim,
     replay,
+    teacher,
     turns,
     weights,
 )
@@ -61,7 +62,10 @@ class Trainer:
 
         self.policy, summary = model.load_policy(c, ranks.device, before, place)
         bridge.events.emit("decided", what="model on its device", reason=summary["loading"])
-        self.reference = model.Reference(c, self.policy, ranks.device, mesh)
+        served = teacher.Teacher(
+            lambda: self.config.reference, lambda text: bridge.events.emit("warning", message=text)
+        )
+        self.reference = model.Reference(c, self.policy, ranks.device, mesh, served)
         if apart := summary["one_sequence_a_row"] or self.reference.apart:
             bridge.events.emit("decided", what="rows of one sequence", reason=apart)
         if products := summary["float8"]:

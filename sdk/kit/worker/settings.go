@@ -25,8 +25,12 @@ func (t *Trainer[C]) known() (map[string]any, error) {
 	if token != "" {
 		data["token"] = token
 	}
-	return map[string]any{"data": data, "policy_version": t.req.Policy.Version,
-		"wait_for_sync": len(t.req.SyncedBy) > 0}, nil
+	known := map[string]any{"data": data, "policy_version": t.req.Policy.Version, "wait_for_sync": len(t.req.SyncedBy) > 0}
+	if t.program.Known == nil {
+		return known, nil
+	}
+	own, err := t.program.Known()
+	return merged(known, own), err
 }
 
 // settings is the rest of the worker's configuration: what the plugin says, and what only the supervisor knows.
@@ -136,6 +140,9 @@ func settingOf(field reflect.StructField, value reflect.Value) (any, bool) {
 	case reflect.Pointer:
 		if value.IsNil() {
 			return nil, false
+		}
+		if ref, ok := value.Interface().(*spec.Ref); ok {
+			return ref.Address, true
 		}
 		return value.Elem().Interface(), true
 	case reflect.String:

@@ -58,6 +58,8 @@ type Program struct {
 	// Defaults are what Settings are when the recipe does not set them, so that one that is taken out of a live recipe
 	// goes back.
 	Defaults map[string]any
+	// Known are further settings that may be known only when the block is started; nil: there are none.
+	Known func() (map[string]any, error)
 	// Trajectories is where the batches come from.
 	Trajectories *spec.Ref
 

@@ -13,7 +13,6 @@ ranks call in the same order. One process needs no process group.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import sys
@@ -351,9 +350,7 @@ class Bridge(Generic[S]):
         """A checkpoint of now, through the `save` of attach; its folder, on rank 0."""
         before = self.events.state["phase"]
         self.events.phase("checkpointing", why=why)
-        public = dataclasses.asdict(self.block)
-        public["data"].pop("token")
-        public.pop("control_token")
+        public = settings.public(self.block)
         state = {
             "step": self.step, "policy_version": self.version, "cursor": self.cursor, "metrics": self.last,
             "world": self.world, "config": public, **self.hooks.state(),

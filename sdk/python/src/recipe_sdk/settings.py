@@ -151,6 +151,16 @@ def from_dict(given: Mapping[str, Any], cls: type[S], check: Callable[[S], list[
     return found
 
 
+def public(s: RunSettings) -> dict[str, Any]:
+    """The settings as JSON, without tokens: what a checkpoint keeps."""
+
+    def plain(of: dict[str, Any]) -> dict[str, Any]:
+        return {k: plain(v) if isinstance(v, dict) else v for k, v in of.items() if k not in ("token", "control_token")}
+
+    config = getattr(s, "config", None)  # a trainer's own, untouched
+    return {**plain(dataclasses.asdict(s)), **({} if config is None else {"config": config})}
+
+
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The JSON object of a configuration file."""
     with open(path, encoding="utf-8") as f:
