@@ -211,7 +211,7 @@ func TestTheLimitOfAQuietEngine(t *testing.T) {
 			Work{Finished: 99}, [2]int{first, first}},
 		"sequences of 5,000 tokens":   {[]Usage{idle}, Work{InFlight: 32, Longest: 5000}, [2]int{19, 19}},
 		"sequences of 100,000 tokens": {[]Usage{idle}, Work{InFlight: 32, Longest: 100_000}, [2]int{least, least}},
-		"preemptions": {[]Usage{{Cache: 1, Running: 60}, {Cache: 1, Running: 60, Preemptions: 20}},
+		"preemptions": {[]Usage{{Cache: .5, Running: 60}, {Cache: .5, Running: 60, Preemptions: 20}},
 			Work{InFlight: 64, Waiting: true, Finished: 100}, [2]int{50, 57}},
 	} {
 		t.Run(name, func(t *testing.T) {

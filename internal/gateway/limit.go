@@ -102,7 +102,7 @@ func (g *Gateway) leaveLocked(c *call) {
 
 // behindLocked reports whether calls that came earlier wait for room.
 func (g *Gateway) behindLocked(c *call) bool {
-	return c.sequences > 0 && !c.sent && g.line.Len() > 0 && g.line.Front() != c.place
+	return c.sequences > 0 && g.line.Len() > 0 && g.line.Front() != c.place
 }
 
 // nextLocked wakes the first call in the line.

@@ -72,7 +72,9 @@ func TestALimitOfConcurrency(t *testing.T) {
 	}
 	letGo <- struct{}{}
 	eventually(t, "an answer", func() bool { return g.Status().InFlight == 1 })
-	if got := order(e, names...); len(got) != 2 {
+	late := background(t, g, "/v1/completions", asking("late", 1)) // there is room for it, and not for those before
+	eventually(t, "the late one to wait", func() bool { return g.Status().Waiting == 4 })
+	if got := order(e, append(names, "late")...); len(got) != 2 {
 		t.Errorf("the engine saw %v: four sequences go alone, and nothing overtakes them", got)
 	}
 	letGo <- struct{}{}
@@ -80,12 +82,12 @@ func TestALimitOfConcurrency(t *testing.T) {
 	if s := g.Status(); s.InFlight != 1 || s.Replicas[0].Sequences != 4 {
 		t.Errorf("status %+v", s)
 	}
-	for range 3 {
+	for range 4 {
 		letGo <- struct{}{}
 	}
-	for i, ch := range done {
+	for i, ch := range append(done, late) {
 		if r := <-ch; r.status != http.StatusOK {
-			t.Errorf("%s: %d %s", names[i], r.status, r.body)
+			t.Errorf("request %d: %d %s", i, r.status, r.body)
 		}
 	}
 	if got := order(e, names...)[2:]; got[0] != "four" || !slices.Contains(got, "c") || !slices.Contains(got, "d") {
