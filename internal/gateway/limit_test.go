@@ -269,16 +269,17 @@ func TestAnEngineThatReportsNothing(t *testing.T) {
 // TestReportsThatAreNoLoad leaves the limit as it was, and the status readable.
 func TestReportsThatAreNoLoad(t *testing.T) {
 	t.Parallel()
-	g := start(t, Config{}, newEngine(t))
+	silent := func(ctx context.Context, _ Replica) (Usage, error) {
+		<-ctx.Done()
+		return Usage{}, ctx.Err()
+	}
+	g := start(t, Config{Usage: silent}, newEngine(t))
 	g.SetConcurrency(0)
 	note := func(u Usage) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.noteUsageLocked(g.replicas[0], u, nil)
 	}
-	g.mu.Lock()
-	g.cfg.Usage = func(context.Context, Replica) (Usage, error) { return Usage{}, nil }
-	g.mu.Unlock()
 	note(Usage{Cache: .05, Running: 1})
 	before := g.Status().Replicas[0].Limit
 	for _, u := range []Usage{{Cache: math.NaN(), Running: 1}, {Cache: 1e308, Running: 1},
