@@ -316,7 +316,7 @@ func (s *rescorer) fill(ctx context.Context, results *rescore.File) error {
 				"for it; one with rollouts of several turns cannot"}
 	}
 	if err != nil && len(results.Done) > 0 {
-		return fmt.Errorf("%w (the same command goes on with what is missing)", err)
+		return fmt.Errorf("%w (the same command scores only what is missing)", err)
 	}
 	return err
 }

@@ -10,20 +10,19 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// teachers compares trainers with the inference blocks that they ask for log-probabilities.
+// teachers compares trainers with the inference blocks that they ask for log-probabilities, by the fact "teacher": a
+// trainer may refer to others, as for the name of their model.
 func (c *checker) teachers() {
 	for _, t := range c.of(kind.Trainer) {
-		for _, n := range t.Needs {
-			if n.On.Kind == kind.Inference {
-				c.updated(t, n.On)
-			}
+		teacher, err := addr.Parse(t.Facts["teacher"])
+		if err != nil {
+			continue
 		}
-		for _, i := range c.needed(t, kind.Inference) {
+		c.updated(t, teacher)
+		if i, ok := c.blocks[teacher]; ok {
 			c.reads(t, i)
 		}
-		if len(c.needed(t, kind.Inference)) > 0 {
-			c.warm(t)
-		}
+		c.warm(t)
 	}
 }
 

@@ -25,6 +25,7 @@ func TestTeachers(t *testing.T) {
 		trains, serves, environments sdk.Estimate
 		want                         string // of the one error; "": there is none
 	}{
+		{"the name of the policy's model", policy, facts("teacher", ""), facts(), facts("temperature", "0.7"), ""},
 		{"a fixed teacher", teacher, facts("max_length", "64"), facts("max_model_len", "65"), facts("temperature", "1"), ""},
 		{"the policy itself", policy, facts(), facts(), facts(), "sync.x.a updates its weights"},
 		{"too short a context", teacher, facts("max_length", "64"), facts("max_model_len", "64"), facts(),
@@ -41,6 +42,9 @@ func TestTeachers(t *testing.T) {
 					out = append(out, schema.Need{On: a, Condition: schema.Healthy})
 				}
 				return out
+			}
+			if _, given := test.trains.Facts["teacher"]; !given {
+				test.trains.Facts["teacher"] = test.asked.String()
 			}
 			estimates := map[addr.Block]sdk.Estimate{trainer: test.trains, teacher: test.serves,
 				at(kind.Environment, "a"): test.environments}

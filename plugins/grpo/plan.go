@@ -65,6 +65,9 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	if c.adapted() {
 		e.Facts["lora_rank"] = strconv.FormatInt(c.Lora.Rank, 10)
 	}
+	if ref := c.served(); ref != nil {
+		e.Facts["teacher"] = ref.Address
+	}
 	e.Notes = append(e.Notes, l.notes()...)
 	if c.Correction != nil && c.Correction.LogprobsMode != "" {
 		e.Facts["logprobs_mode"] = c.Correction.LogprobsMode

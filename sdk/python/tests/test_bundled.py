@@ -43,7 +43,9 @@ def test_lines_end_where_json_lines_do(tmp_path: Path) -> None:
     rows = [{"prompt": "a\u2028b\u0085c"}, {"prompt": "d"}]
     lines = "\r\n".join(json.dumps(r, ensure_ascii=False) for r in rows) + "\r\n\r\n"
     (tmp_path / "d.jsonl").write_bytes(b"\xef\xbb\xbf" + lines.encode())
-    assert read("d.jsonl", tmp_path, split="", config="") == rows
+    found = read("d.jsonl", tmp_path, split="", config="")
+    assert found.rows == rows
+    assert [found.place(0), found.place(1)] == ["d.jsonl:1", "d.jsonl:2"]
     (tmp_path / "d.jsonl").write_bytes(b'{"prompt": "\xe4"}\n')
     with pytest.raises(ValueError, match=r"d\.jsonl: want text in UTF-8"):
         read("d.jsonl", tmp_path, split="", config="")
@@ -51,7 +53,9 @@ def test_lines_end_where_json_lines_do(tmp_path: Path) -> None:
 
 def test_a_line_of_a_table_that_does_not_fit_is_named(tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_text('prompt,answer\n"a, b",1\n')
-    assert read("d.csv", tmp_path, split="", config="") == [{"prompt": "a, b", "answer": "1"}]
+    found = read("d.csv", tmp_path, split="", config="")
+    assert found.rows == [{"prompt": "a, b", "answer": "1"}]
+    assert found.place(0) == "d.csv:2"
     for line in ("a,1,2", "a"):
         (tmp_path / "d.csv").write_text(f"prompt,answer\nb,1\n{line}\n")
         with pytest.raises(ValueError, match=r"d\.csv:3: it has another number of fields"):
@@ -80,7 +84,7 @@ def test_a_row_that_is_no_prompt_is_named_early(tmp_path: Path, row: dict[str, o
     if fits:
         made.setup()
         return
-    with pytest.raises(ValueError, match=r"row 3 of d\.jsonl: want in column 'prompt'"):
+    with pytest.raises(ValueError, match=r"d\.jsonl:3: want in column 'prompt'"):
         made.setup()
 
 
