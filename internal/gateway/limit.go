@@ -21,7 +21,7 @@ const Unlimited = -1
 
 const (
 	usageEvery = time.Second // between two questions to an engine about its usage
-	usageTries = 3           // an engine that has not answered so many has no limit that follows its usage
+	usageTries = 5           // an engine that has not answered so many has no limit that follows its usage
 )
 
 // limit is how many sequences a replica may have at once. Its fields are guarded by Gateway.mu.
@@ -155,12 +155,14 @@ func (g *Gateway) watchUsage(ctx context.Context) {
 	}
 }
 
-// askUsage asks each engine that has work, or has never been asked, for its usage.
+// askUsage asks each engine that may get requests for its usage, if it has work or has never reported.
 func (g *Gateway) askUsage(ctx context.Context) {
 	g.mu.Lock()
 	var ask []*replica
+	now := g.cfg.Clock.Now()
 	for _, r := range g.replicas {
-		if g.concurrency != Unlimited && g.hold == nil && r.healthy && (r.limit.sequences > 0 || !r.limit.reported) {
+		if g.concurrency != Unlimited && g.hold == nil && g.eligibleLocked(r, now) &&
+			(r.limit.sequences > 0 || !r.limit.reported) {
 			ask = append(ask, r)
 		}
 	}

@@ -250,6 +250,45 @@ func TestTheLimitFollowsReports(t *testing.T) {
 	}
 }
 
+// An engine that is being started again, or loads weights, is not asked: that it does not answer says nothing.
+func TestAnEngineThatIsNotReadyIsNotAsked(t *testing.T) {
+	t.Parallel()
+	clock, e := newClock(), newEngine(t)
+	var log events
+	var asked atomic.Int64
+	var away atomic.Bool
+	g := start(t, Config{Clock: clock, Events: log.add, Usage: func(context.Context, Replica) (Usage, error) {
+		asked.Add(1)
+		if away.Load() {
+			return Usage{}, errors.New("replica 0 is gone; it is being started again")
+		}
+		return Usage{Running: 1}, nil
+	}})
+	g.SetConcurrency(0)
+	away.Store(true)
+	if err := g.SetReplicas([]Replica{{ID: "0", URL: e.URL}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.SetReplicaHealthy("0", true, ""); err != nil { // it can be updated, and gets no requests
+		t.Fatal(err)
+	}
+	for range 3 * usageTries {
+		clock.advance(usageEvery)
+		eventually(t, "the next look", func() bool { return clock.pending() > 0 })
+	}
+	if n := asked.Load(); n > 0 || log.count(EventNoUsage) > 0 {
+		t.Errorf("asked %d times, %d events", n, log.count(EventNoUsage))
+	}
+	away.Store(false)
+	if err := g.Admit(t.Context(), "0", 0); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a report", func() bool { clock.advance(usageEvery); return asked.Load() > 0 })
+	if got := g.Status().Replicas[0].Limit; got != 64 {
+		t.Errorf("limit %d, want 64", got)
+	}
+}
+
 func TestAnEngineThatReportsNothing(t *testing.T) {
 	t.Parallel()
 	clock, e := newClock(), newEngine(t)
