@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -18,6 +19,9 @@ type Usage = concurrency.Usage
 
 // Unlimited is a concurrency: requests are sent as they come.
 const Unlimited = -1
+
+// ErrAway is the error of a question to an engine that is being started: it says nothing about what the engine reports.
+var ErrAway = errors.New("the engine is being started")
 
 const (
 	usageEvery = time.Second // between two questions to an engine about its usage
@@ -190,11 +194,12 @@ func (g *Gateway) askUsage(ctx context.Context) {
 func (g *Gateway) noteUsageLocked(r *replica, usage Usage, err error) (silent bool) {
 	l := &r.limit
 	if err = cmp.Or(err, usage.Check()); err != nil {
-		if !l.reported {
-			l.failed++
-			g.nextLocked()
+		if l.reported || errors.Is(err, ErrAway) || neverArrived(err) {
+			return false
 		}
-		return !l.reported && l.failed == usageTries
+		l.failed++
+		g.nextLocked()
+		return l.failed == usageTries
 	}
 	now := g.cfg.Clock.Now()
 	work := concurrency.Work{InFlight: l.sequences, Waiting: g.line.Len() > 0, Finished: l.finished, Longest: l.longest}

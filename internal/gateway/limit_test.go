@@ -301,6 +301,15 @@ func TestAnEngineThatReportsNothing(t *testing.T) {
 	if got := limit(); got != 64 {
 		t.Errorf("limit %d before the first report, want 64", got)
 	}
+	g.mu.Lock()
+	for range 2 * usageTries {
+		before := g.replicas[0].limit.failed
+		away := fmt.Errorf("%w: replica 0 is gone", ErrAway)
+		if g.noteUsageLocked(g.replicas[0], Usage{}, away) || g.replicas[0].limit.failed != before {
+			t.Error("an engine that is being started counts as one that does not report")
+		}
+	}
+	g.mu.Unlock()
 	eventually(t, "no limit", func() bool { clock.advance(usageEvery); return limit() == 0 })
 	eventually(t, "one event", func() bool { return log.count(EventNoUsage) == 1 })
 }

@@ -97,6 +97,9 @@ type UsageReporter interface {
 	Concurrency() int
 }
 
+// ErrServerAway is the error of UsageOf for a server that is not up now.
+var ErrServerAway = gateway.ErrAway
+
 // Usage is what a server reports about its work.
 type Usage = gateway.Usage
 

@@ -260,7 +260,7 @@ func (s *Supervisor) ReadAnswer(ctx context.Context, which inference.Replica, a 
 func (s *Supervisor) UsageOf(ctx context.Context, which inference.Replica) (inference.Usage, error) {
 	c, err := s.client(which)
 	if err != nil {
-		return inference.Usage{}, err
+		return inference.Usage{}, fmt.Errorf("%w: %w", inference.ErrServerAway, err)
 	}
 	reporter, ok := c.(UsageReporter)
 	if !ok {
