@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// TestAServedReference compares the log-probabilities that the trainer gets from a real vLLM with those of a second
+// TestAServedReference compares the log-probabilities from a real vLLM with the log-probabilities of a second
 // copy of the same model in the trainer, in float32.
 //
-//docs:distillation.md the log-probabilities of a served reference are those of a copy in the trainer
+//docs:distillation.md a served reference and a copy in the trainer give the same log-probabilities
 func TestAServedReference(t *testing.T) {
 	t.Parallel()
 	const key = "a key of the test"

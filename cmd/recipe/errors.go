@@ -97,7 +97,7 @@ func exitCode(err error, w io.Writer, s view.Style) int {
 		fmt.Fprintln(w, s.Yellow("Interrupted."))
 		return exitFailed
 	}
-	// Its lines may be those of a registry's or a cluster's answer: none of them looks like one of this program's.
+	// The text may come from a registry or a cluster. Indented, none of its lines can pass for an error of this program.
 	fmt.Fprintf(w, "%s %s\n", s.Red(s.Bold("Error:")), strings.ReplaceAll(err.Error(), "\n", "\n  "))
 	var described *sdk.Error
 	if errors.As(err, &described) {

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/spf13/cobra"
 	"github.com/zclconf/go-cty/cty"
 
@@ -23,6 +23,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	envsdk "github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -42,12 +43,13 @@ func newRescore(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rescore RUN ADDRESS",
 		Short: "Score the recorded rollouts of a run again, and compare",
-		Long: `Score the recorded rollouts of the environment at ADDRESS again, and compare the scores with those of the run: how
-many agree, how groups are ranked, how many groups have scores that differ, and the largest changes. RUN is the recipe
-file of the run, or its name in recipe runs. No model is asked, and a live run is not disturbed.
+		Long: `Score the recorded rollouts of the environment at ADDRESS again, and compare them with the scores that
+the run has recorded: how many agree, how groups are ranked, how many groups have scores that differ, and the largest
+changes. RUN is the recipe file of the run, or its name in recipe runs. No model is asked, and a live run is not
+disturbed.
 
-With --function a reward function scores, in TRL's signature, as that of environment "reward": it gets the recorded
-prompts, completions and columns. Without it the environment scores as it now is in the recipe.
+With --function a reward function in TRL's signature scores, as in environment "reward": it gets the recorded prompts,
+completions and columns. Without it the environment scores as it now is in the recipe.
 
 Results are kept in the run directory while they come, by the content of the function and the settings: the same
 command later scores only what is missing. --write keeps the groups with their new scores in a file for recipe
@@ -64,7 +66,7 @@ trajectories replay. docs/rescoring.md lists what is recorded and what cannot be
 		"the reward function that scores, `FILE.py:NAME` or MODULE:NAME, in place of the environment")
 	cmd.Flags().StringVar(&f.write, "write", "",
 		"write the groups with their new scores to this `FILE` (JSON Lines), for recipe trajectories replay")
-	cmd.Flags().BoolVar(&f.retry, "retry-failed", false, "score the groups again of which a rollout has no score")
+	cmd.Flags().BoolVar(&f.retry, "retry-failed", false, "score again the groups in which a rollout has no score")
 	cmd.Flags().BoolVar(&f.verbose, "verbose", false, "show the logs of the blocks that are started")
 	addJSON(cmd, &f.json)
 	return cmd
@@ -84,14 +86,15 @@ func (a *app) rescore(ctx context.Context, named, address string, f *rescoreFlag
 	if err != nil {
 		return err
 	}
-	record, err := rescore.Open(string(dir), registeredName(block.Addr), f.function != "")
+	name := envsdk.RegisteredName(block.Addr.String())
+	record, err := rescore.Open(string(dir), name, f.function != "")
 	if err != nil {
 		return err
 	}
 	defer record.Close()
 	for _, other := range r.Blocks {
 		if other.Addr.Kind == kind.Environment && other.Addr != block.Addr &&
-			registeredName(other.Addr) == registeredName(block.Addr) {
+			envsdk.RegisteredName(other.Addr.String()) == name {
 			record.Only(block.Addr.String())
 			break
 		}
@@ -122,16 +125,6 @@ func (a *app) rescore(ctx context.Context, named, address string, f *rescoreFlag
 		return err
 	}
 	return s.report(ctx, run, results)
-}
-
-// registeredName is the name with which an environment registers (sdk/environment).
-func registeredName(a addr.Block) string {
-	address := a.String()
-	at := strings.IndexByte(address, '[')
-	if at < 0 {
-		at = len(address)
-	}
-	return address[strings.LastIndexByte(address[:at], '.')+1:]
 }
 
 // rescorer is one call of trajectories rescore.
@@ -259,9 +252,7 @@ environment "reward" %[1]q {
 }
 
 // expression is a text as an expression of a recipe.
-func expression(text string) string {
-	return strings.NewReplacer("${", "$${", "%{", "%%{").Replace(strconv.Quote(text))
-}
+func expression(text string) []byte { return hclwrite.TokensForValue(cty.StringVal(text)).Bytes() }
 
 // notRescorable explains that nothing of a record can be scored again.
 func notRescorable(at addr.Block, reasons map[string]int) error {

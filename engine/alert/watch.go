@@ -154,7 +154,7 @@ func (w *Watch) tell(c *change, at time.Time) {
 		w.mu.Lock()
 		_, began := w.sent[c.rule.Name]
 		w.mu.Unlock()
-		if began { // an alert that is new in the recipe may have held in an earlier apply, which nobody has been told
+		if began { // a new alert may already have held in an earlier apply, without a message
 			w.opts.Record(event.Event{Type: event.AlertOver, Name: c.rule.Name})
 		}
 		return

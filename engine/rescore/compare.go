@@ -89,7 +89,7 @@ func (c *comparing) reason(text string, rollouts int) {
 	c.reasons[key].Rollouts += rollouts
 }
 
-// Compare compares the scores of the run with those of a file, and calls each with every group and its result.
+// Compare compares the scores of the run with the scores of a file, and calls each with every group and its result.
 func (r *Record) Compare(f *File, each func(*Group, Result) error) (Comparison, error) {
 	c := &comparing{reasons: map[string]*Reason{}}
 	for _, e := range r.groups {
@@ -236,7 +236,7 @@ func mean(x []float64) float64 {
 	return sum / max(1, float64(len(x)))
 }
 
-// sign is that of an advantage, without rounding.
+// sign is the sign of an advantage; rounding errors are 0.
 func sign(x float64) int {
 	switch {
 	case x > sameWithin:

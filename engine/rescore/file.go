@@ -45,7 +45,7 @@ const Folder = "rescored"
 // scores is the name of the file in a folder of results.
 const scores = "scores.jsonl"
 
-// File keeps results as JSON lines, each written as soon as it is known: what is killed goes on where it was.
+// File keeps results as JSON lines, each written as soon as it is known: after a kill only the missing ones are scored.
 type File struct {
 	Done   map[Key]Result
 	Path   string
@@ -80,7 +80,7 @@ func OpenFile(ctx context.Context, runDir string, environment addr.Block, h Head
 	return out, nil
 }
 
-// kept is of how many functions, or contents of one, the results are kept: those that were last used.
+// kept is how many folders of results are kept, one for each function and content: the ones used last.
 const kept = 20
 
 // dropOldest makes room for results of this name.
@@ -160,7 +160,7 @@ func (f *File) read(h Header) (whole int, err error) {
 	}
 }
 
-// Forget drops the groups of which a completion has no score, so that they are scored again.
+// Forget drops the groups in which a completion has no score, so that they are scored again.
 func (f *File) Forget() {
 	for key, r := range f.Done {
 		for _, c := range r.Completions {

@@ -79,8 +79,8 @@ func Open(runDir, environment string, function bool) (*Record, error) {
 	return r, nil
 }
 
-// Only leaves out the groups whose task is of another block than the one at an address: names that environments
-// register with are those of their blocks, without modules and plugins.
+// Only leaves out the groups whose task comes from another block than the one at an address: blocks of several modules
+// or plugins may register with one name.
 func (r *Record) Only(address string) {
 	r.groups = slices.DeleteFunc(r.groups, func(e entry) bool {
 		body, _, err := e.reader.Body(e.group)

@@ -52,14 +52,14 @@ const (
 	first  = 64  // sequences before anything is known
 	least  = 16  // sequences, where Work.Longest decides: most sequences end earlier
 	target = .95 // share of the cache that is to be used
-	growth = .5  // of the limit in the time that a sequence takes to reach the mean age
+	growth = .5  // of the limit, in a time as long as the mean age
 	early  = .5  // share of the cache up to which the limit grows before sequences have finished
 	leap   = .25 // of the limit between two reports, at most
-	// After preemptions the limit becomes this share of what runs, but at least that of what it was.
+	// After preemptions the limit becomes the share cut of what runs, and at least the share deepest of what it was.
 	cut, deepest = .95, .9
 	bear         = .05 // preemptions for each finished sequence that are no reason for a cut: a full cache is worth some
-	// The size of a sequence is averaged over so many mean ages while sequences become longer, and over twice as many
-	// while they become shorter: those that have just begun say little about how long they will be.
+	// Mean ages over which the size of a sequence is averaged, while sizes rise and while they fall. New sequences are
+	// short, which does not mean that they stay short.
 	rise, fall = 2, 4
 	forget     = 60 // seconds in which the greatest mean age is forgotten
 )
@@ -79,7 +79,7 @@ type Controller struct {
 	finished int       // sequences at that time
 }
 
-// New makes a controller for an engine of which nothing is known.
+// New makes a controller for an engine that has not reported yet.
 func New() *Controller { return &Controller{most: first, limit: first, learning: true} }
 
 // Limit is how many sequences the engine may have at once, at least 1.

@@ -226,7 +226,7 @@ func TestTheLimitOfAQuietEngine(t *testing.T) {
 	}
 }
 
-// busy has so many sequences at the engine and more to send.
+// busy is work with this number of sequences at the engine and more to send.
 func busy(inFlight int) Work {
 	return Work{InFlight: inFlight, Waiting: true, Finished: 1000, Age: time.Second}
 }

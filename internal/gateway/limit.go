@@ -24,8 +24,8 @@ const Unlimited = -1
 var ErrAway = errors.New("the engine is being started")
 
 const (
-	usageEvery = time.Second // between two questions to an engine about its usage
-	usageTries = 5           // an engine that has not answered so many has no limit that follows its usage
+	usageEvery = time.Second // between two questions to an engine about its load
+	usageTries = 5           // questions without a usable answer, before the first report: then there is no limit
 )
 
 // limit is how many sequences a replica may have at once. Its fields are guarded by Gateway.mu.
@@ -33,7 +33,7 @@ type limit struct {
 	control   *concurrency.Controller
 	usage     Usage   // last report
 	reported  bool    // there was one
-	failed    int     // questions in a row, before the first report
+	failed    int     // answers without usable figures, before the first report
 	sequences int     // in flight
 	finished  int     // sequences
 	longest   float64 // tokens of a sequence, as requests bound them; see concurrency.Work
@@ -129,7 +129,7 @@ func (g *Gateway) fullLocked(c *call, now time.Time) bool {
 	return false
 }
 
-// whyFullLocked says what a call waits for that waits for room.
+// whyFullLocked explains why there is no room for a call.
 func (g *Gateway) whyFullLocked(now time.Time) string {
 	sequences, most := 0, 0
 	for _, r := range g.replicas {
@@ -143,7 +143,7 @@ func (g *Gateway) whyFullLocked(now time.Time) string {
 	return fmt.Sprintf("%d sequences are at the engine, whose KV cache has room for %d", sequences, most)
 }
 
-// watchUsage asks the engines for their usage until ctx ends.
+// watchUsage asks the engines for their load until ctx ends.
 func (g *Gateway) watchUsage(ctx context.Context) {
 	if g.cfg.Usage == nil {
 		return
@@ -159,7 +159,7 @@ func (g *Gateway) watchUsage(ctx context.Context) {
 	}
 }
 
-// askUsage asks each engine that may get requests for its usage, if it has work or has never reported.
+// askUsage asks each engine that may get requests for its load, if it has work or has never reported.
 func (g *Gateway) askUsage(ctx context.Context) {
 	g.mu.Lock()
 	var ask []*replica
@@ -189,8 +189,8 @@ func (g *Gateway) askUsage(ctx context.Context) {
 	wg.Wait()
 }
 
-// noteUsageLocked corrects the limit by a report. Without one it stays as it is. The result is true when the engine has
-// failed to report for the last time before it counts as one that does not.
+// noteUsageLocked corrects the limit by a report. Without one it stays as it is. Silent: from now on the engine counts as
+// one that does not report.
 func (g *Gateway) noteUsageLocked(r *replica, usage Usage, err error) (silent bool) {
 	l := &r.limit
 	if err = cmp.Or(err, usage.Check()); err != nil {

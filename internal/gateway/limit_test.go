@@ -26,6 +26,16 @@ func holding(e *fakeEngine) (letGo chan struct{}) {
 	return letGo
 }
 
+// limited is a gateway whose engine, which keeps requests, gets this number of sequences at once.
+func limited(t *testing.T, sequences int) (e *fakeEngine, g *Gateway, letGo chan struct{}) {
+	t.Helper()
+	e = newEngine(t)
+	letGo = holding(e)
+	g = start(t, Config{}, e)
+	g.SetConcurrency(sequences)
+	return e, g, letGo
+}
+
 // asking is a request whose prompt names it.
 func asking(name string, n int) string {
 	return fmt.Sprintf(`{"model":"policy","prompt":%q,"n":%d,"max_tokens":8}`, name, n)
@@ -45,10 +55,7 @@ func order(e *fakeEngine, names ...string) (seen []string) {
 
 func TestALimitOfConcurrency(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t)
-	letGo := holding(e)
-	g := start(t, Config{}, e)
-	g.SetConcurrency(2)
+	e, g, letGo := limited(t, 2)
 	var done []<-chan reply
 	names := []string{"a", "b", "four", "c", "d"}
 	for i, name := range names {
@@ -112,10 +119,7 @@ func TestSequencesOfARequest(t *testing.T) {
 
 func TestLeavingTheLine(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t)
-	letGo := holding(e)
-	g := start(t, Config{}, e)
-	g.SetConcurrency(1)
+	e, g, letGo := limited(t, 1)
 	first := background(t, g, "/v1/completions", asking("a", 1))
 	eventually(t, "the first", func() bool { return g.Status().InFlight == 1 })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -146,10 +150,7 @@ func TestLeavingTheLine(t *testing.T) {
 
 func TestAnAbortedRequestKeepsItsPlace(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t)
-	letGo := holding(e)
-	g := start(t, Config{}, e)
-	g.SetConcurrency(1)
+	e, g, letGo := limited(t, 1)
 	aborted := background(t, g, "/v1/completions", asking("aborted", 1))
 	eventually(t, "the first", func() bool { return g.Status().InFlight == 1 })
 	other := background(t, g, "/v1/completions", asking("other", 1))

@@ -1,15 +1,11 @@
 package sglang
 
 import (
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
-	"strconv"
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/kit/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine/enginetest"
 )
 
 // The page has the lines of SGLang 0.5.17.
@@ -23,16 +19,7 @@ sglang:max_total_num_tokens{engine_type="unified",model_name="m",tp_rank="0"} 16
 sglang:realtime_tokens_total{mode="decode",model_name="m"} 60.0
 sglang:realtime_tokens_total{mode="prefill_compute",model_name="m"} 30.0
 `
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, page)
-	}))
-	defer server.Close()
-	at, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, _ := strconv.Atoi(at.Port())
-	c := newClient(engine.Address{Port: port}, Config{})
+	c := newClient(engine.Address{Port: enginetest.Page(t, page)}, Config{})
 	defer c.Close()
 	want := inference.Usage{Cache: .5, Capacity: 1600, Running: 3, Queued: 2, Preemptions: 7, Tokens: 90}
 	if got, err := c.Usage(t.Context()); err != nil || got != want {

@@ -1,15 +1,11 @@
 package vllm
 
 import (
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
-	"strconv"
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/kit/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine/enginetest"
 )
 
 // The pages have the lines of vLLM 0.32 and, for the share of the cache, of releases before 0.10.
@@ -27,16 +23,7 @@ vllm:cache_config_info{block_size="16",cache_dtype="auto",engine="0",num_gpu_blo
 		"older": `vllm:gpu_cache_usage_perc{engine="0",model_name="m"} 0.5` + "\n" + rest,
 		"none":  "up 1\n",
 	} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, page)
-		}))
-		t.Cleanup(server.Close)
-		at, err := url.Parse(server.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		port, _ := strconv.Atoi(at.Port())
-		c := newClient(engine.Address{Port: port}, Config{})
+		c := newClient(engine.Address{Port: enginetest.Page(t, page)}, Config{})
 		t.Cleanup(c.Close)
 		got, err := c.Usage(t.Context())
 		if name == "none" {

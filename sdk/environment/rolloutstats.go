@@ -202,7 +202,7 @@ func (t *rolloutStats) lost(reason error, rollouts int64) {
 	}
 }
 
-// stale counts a group of so many rollouts that was ended because it took too long beside others.
+// stale counts a group that was ended because it took much longer than the others.
 func (t *rolloutStats) stale(rollouts int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -91,7 +91,7 @@ const stopGrace = 5 * time.Second
 // Run samples, scores and posts until the context ends or there are no more tasks.
 func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Host) (err error) {
 	s := req.Config.settings()
-	name := nameOf(req.Address)
+	name := RegisteredName(req.Address)
 	var served outputs.Inference
 	if err := s.Inference.Decode(&served); err != nil {
 		return err
@@ -212,8 +212,9 @@ func (r *runner[C, E]) set(env *E, rolls roller, p sampling, l limits) {
 	r.env, r.roller, r.plan, r.limits = env, rolls, p, l
 }
 
-// nameOf is the last part of an address: the name that people gave the block, with its key.
-func nameOf(address string) string {
+// RegisteredName is the name with which the block at an address registers at the trajectory API: the last part of the
+// address, with its key.
+func RegisteredName(address string) string {
 	at := strings.IndexByte(address, '[')
 	if at < 0 {
 		at = len(address)

@@ -134,7 +134,7 @@ func TestNameOf(t *testing.T) {
 		"environment.letters.a": "a", `environment.letters.a["x.y"]`: `a["x.y"]`,
 		"module.m.environment.letters.b[2]": "b[2]",
 	} {
-		if got := nameOf(address); got != want {
+		if got := RegisteredName(address); got != want {
 			t.Errorf("%s: %q, want %q", address, got, want)
 		}
 	}

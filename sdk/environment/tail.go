@@ -12,7 +12,7 @@ const (
 	tailMost  = 64 // groups whose times are kept
 	tailLeast = 16 // groups that must be done while one goes on, before it is ended for its time
 	tailLook  = time.Second
-	leastTail = 2 // of max_tail: lengths of answers often differ by so much
+	leastTail = 2 // smallest max_tail: the lengths of answers often differ by a factor of two
 )
 
 // errTail is the cause of the end of a group that takes too long beside others.
@@ -24,13 +24,13 @@ type tail struct {
 	took []time.Duration // at most tailMost, the oldest replaced first
 	next int
 	all  int             // groups that are done
-	new  []time.Duration // since the last report
+	late []time.Duration // of groups since the last report
 }
 
 func (t *tail) done(took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.new, t.all = append(t.new, took), t.all+1
+	t.late, t.all = append(t.late, took), t.all+1
 	if len(t.took) < tailMost {
 		t.took = append(t.took, took)
 		return
@@ -70,7 +70,8 @@ func (t *tail) count() int {
 	return t.all
 }
 
-// left is the time after which to look again at a group that began when so many were done; 0: it is over.
+// left is how long to wait before the next look at a group; 0: its time is over. Before is the number of groups that were
+// done when it began.
 func (t *tail) left(factor float64, began time.Time, before int) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,10 +88,10 @@ func (t *tail) left(factor float64, began time.Time, before int) time.Duration {
 func (t *tail) take() (middle, most time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.new) > 0 {
-		middle, most = median(t.new), slices.Max(t.new)
+	if len(t.late) > 0 {
+		middle, most = median(t.late), slices.Max(t.late)
 	}
-	t.new = nil
+	t.late = nil
 	return middle, most
 }
 

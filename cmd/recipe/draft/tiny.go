@@ -9,7 +9,7 @@ import (
 // tinyWhy is why the recipe of the built-in model has no setting of another trainer.
 const tinyWhy = "trainer \"tiny\" has settings of its own; --on gpu carries it over"
 
-// leaveForTiny notes what a recipe for a GPU would have and that of the built-in model has not: the model, and the
+// leaveForTiny notes what a recipe for a GPU would have and the recipe of the built-in model lacks: the model, and the
 // settings of the source's trainer and engine.
 func (p *parts) leaveForTiny() {
 	if p.Model != "" {

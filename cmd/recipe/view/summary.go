@@ -73,7 +73,7 @@ func trained(s Style, blk *snapshot.Block) []string {
 	return lines
 }
 
-// LeftOut says what environments have left out of the training of a run that did not come to its end.
+// LeftOut shows what environments have left out of training, for a run that did not finish.
 func LeftOut(w io.Writer, s Style, snap *snapshot.Snapshot) error {
 	lines := allLeftOut(s, snap)
 	if len(lines) == 0 {

@@ -53,7 +53,7 @@ class Teacher:
     """The inference block of reference.inference."""
 
     def __init__(self, settings: Callable[[], Reference], tell: Callable[[str], None] = lambda _: None):
-        """settings: those of now, which have an address once the run has started. tell: shows what training waits for,
+        """settings: returns the present ones, with an address once the run has started. tell: shows what training waits for,
         once for each batch that waits long."""
         self.settings, self.tell = settings, tell
 

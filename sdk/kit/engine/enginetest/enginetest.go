@@ -5,7 +5,10 @@ package enginetest
 import (
 	"encoding/binary"
 	"encoding/json"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,3 +74,13 @@ func Exists(dir, name string) bool {
 
 // Reply answers a request in JSON.
 func Reply(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }
+
+// Page serves a text at every path, as a server does its metrics, and returns the port on loopback.
+func Page(t testing.TB, text string) (port int) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, text)
+	}))
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().(*net.TCPAddr).Port
+}
