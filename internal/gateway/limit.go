@@ -189,8 +189,8 @@ func (g *Gateway) askUsage(ctx context.Context) {
 	wg.Wait()
 }
 
-// noteUsageLocked corrects the limit by a report. Without one it stays as it is. Silent: from now on the engine counts as
-// one that does not report.
+// noteUsageLocked corrects the limit by a report. Without one it stays as it is. Silent: from now on the engine counts
+// as one that does not report.
 func (g *Gateway) noteUsageLocked(r *replica, usage Usage, err error) (silent bool) {
 	l := &r.limit
 	if err = cmp.Or(err, usage.Check()); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// model writes the config.json of a model with so many tokens.
+// model writes the config.json of a model with a vocabulary of this size.
 func model(t *testing.T, vocabulary string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,6 +55,22 @@ func TestAServedReferenceTakesNoMemory(t *testing.T) {
 	}
 	if !strings.Contains(served, "log-probabilities from inference.vllm.teacher") {
 		t.Errorf("the plan does not name the teacher: %s", served)
+	}
+}
+
+// The plan checks the block that is the teacher, not each inference block that the trainer refers to.
+func TestThePlanKnowsTheTeacher(t *testing.T) {
+	t.Parallel()
+	policy := model(t, "100")
+	loaded := taught(policy, policy)
+	loaded.Reference = nil
+	for _, c := range []struct {
+		config Config
+		want   string
+	}{{taught(policy, policy), "inference.vllm.teacher"}, {loaded, ""}} {
+		if e, _ := (&Trainer{}).Plan(c.config, sdk.Placement{}); e.Facts["teacher"] != c.want {
+			t.Errorf("teacher is %q, want %q", e.Facts["teacher"], c.want)
+		}
 	}
 }
 

@@ -70,8 +70,8 @@ func (t *tail) count() int {
 	return t.all
 }
 
-// left is how long to wait before the next look at a group; 0: its time is over. Before is the number of groups that were
-// done when it began.
+// left is how long to wait before the next look at a group; 0: its time is over. Before is the number of groups that
+// were done when it began.
 func (t *tail) left(factor float64, began time.Time, before int) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
