@@ -53,8 +53,8 @@ class Teacher:
     """The inference block of reference.inference."""
 
     def __init__(self, settings: Callable[[], Reference], tell: Callable[[str], None] = lambda _: None):
-        """settings: returns the present ones, with an address once the run has started. tell: shows what training waits for,
-        once for each batch that waits long."""
+        """settings: returns the present ones, with an address once the run has started. tell: shows what training
+        waits for, once for each batch that waits long."""
         self.settings, self.tell = settings, tell
 
     @property
