@@ -77,7 +77,8 @@ CASES = {
 }
 #: What blocks of recipe are passed of this process's environment.
 PASSED = ("PYTHONPATH", "HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER", "VLLM_WORKER_MULTIPROC_METHOD",
-          "VLLM_USE_V2_MODEL_RUNNER", "VLLM_USE_BREAKABLE_CUDAGRAPH", "VLLM_PLUGINS", "OMP_NUM_THREADS")  # fmt: skip
+          "VLLM_USE_V2_MODEL_RUNNER", "VLLM_USE_BREAKABLE_CUDAGRAPH", "VLLM_PLUGINS", "OMP_NUM_THREADS",
+          "SGLANG_IS_FLASHINFER_AVAILABLE")  # fmt: skip
 
 
 def arguments() -> argparse.Namespace:

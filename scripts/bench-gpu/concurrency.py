@@ -1,11 +1,11 @@
-"""Tokens a second of one vLLM server when the gateway decides how many sequences it gets at once, beside fixed numbers.
+"""Tokens a second of one vLLM or SGLang server when the gateway decides how many sequences it gets at once, beside fixed numbers.
 
-usage: concurrency.py --recipe BIN --model DIR --python PYTHON --out DIR [--shape short|long|mixed] [--fixed N,…]
-[--cache BYTES] [--warm S] [--measure S] [--cpu]
+usage: concurrency.py --recipe BIN --model DIR --python PYTHON --out DIR [--engine vllm|sglang] [--shape short|long|mixed]
+[--fixed N,…] [--cache BYTES] [--warm S] [--measure S] [--cpu]
 
 A client keeps 1,024 requests at the gateway, of random prompts and lengths. Each number of --fixed, no limit, and 0
 (the gateway decides) is set while the server runs (`concurrency` of the block). After --warm seconds the tokens and the
-preemptions are counted for --measure seconds, from vLLM's counters, which the gateway reads each second.
+preemptions are counted for --measure seconds, from the engine's counters, which the gateway reads each second.
 DIR/result.json has all figures, the limits that the gateway chose among them. With --cpu little is asked for, which
 tests this script.
 """
@@ -33,12 +33,15 @@ SHAPES = {
     "mixed": {"prompt": (100, 600), "answer": (50, 450), "long": (1200, 1800)},
 }
 UNLIMITED = 1_000_000
+#: What the server gets of this process's environment.
+PASSED = ("PYTHONPATH", "HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER", "SGLANG_IS_FLASHINFER_AVAILABLE")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("recipe", "model", "python", "out"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--engine", default="vllm", choices=["vllm", "sglang"])
     parser.add_argument("--shape", default="mixed", choices=SHAPES)
     parser.add_argument("--fixed", default="128,192,256,384")
     parser.add_argument("--cache", type=int, default=3_000_000_000, help="bytes of the KV cache")
@@ -46,6 +49,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--measure", type=float, default=30)
     parser.add_argument("--cpu", action="store_true")
     return parser.parse_args()
+
+
+def token_bytes(model: Path) -> int:
+    """Bytes of the KV cache that one token takes in 16 bits."""
+    config = json.loads((model / "config.json").read_text())
+    head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    return 2 * 2 * head * config["num_key_value_heads"] * config["num_hidden_layers"]
 
 
 def gauges(page: urllib.request.Request) -> dict[str, float]:
@@ -63,10 +73,17 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "concurrency.hcl").write_text((HERE / "concurrency.hcl").read_text())
         self.command = [str(Path(options.recipe).resolve())]
-        self.values = {"model": str(Path(options.model).resolve()), "python": options.python}
-        self.values |= {"kv_cache_memory_bytes": options.cache, "max_num_seqs": 1024}
-        if options.cpu:
-            self.values |= {"kv_cache_memory_bytes": 1 << 22, "max_num_seqs": 64}
+        model = Path(options.model).resolve()
+        cache = 1 << 22 if options.cpu else options.cache
+        self.values = {
+            "engine": options.engine,
+            "model": str(model),
+            "python": options.python,
+            "environment": json.dumps({n: os.environ[n] for n in PASSED if n in os.environ}),
+            "sequences": 64 if options.cpu else 1024,
+            "cache_bytes": cache,
+            "cache_tokens": cache // token_bytes(model),
+        }
 
     def recipe(self, *words: str) -> str:
         done = subprocess.run([*self.command, *words], cwd=self.folder, capture_output=True, text=True, check=False)
@@ -76,7 +93,7 @@ class Run:
 
     def limit(self, sequences: int) -> None:
         given = {**self.values, "concurrency": sequences}
-        flags = [f"--var={k}={v}" for k, v in given.items() if v is not None]
+        flags = [f"--var={k}={v}" for k, v in given.items()]
         self.recipe("apply", "concurrency.hcl", "--detach", "--auto-approve", *flags)
 
     def output(self, name: str, seconds: float) -> str:

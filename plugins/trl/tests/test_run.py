@@ -1,8 +1,10 @@
 """A run as processes: published, killed, resumed, over two ranks."""
 
 import json
+import os
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from recipe_sdk import Bridge, products
 from recipe_sdk.checkpoint import complete
 from recipe_sdk.fields import ConfigError
 from recipe_sdk.testing import Supervisor, scores_of
+from recipe_sdk.trl import run
 
 from .conftest import LIMIT, events, exposed, given, metrics, ragged, trained
 
@@ -55,6 +58,24 @@ def test_a_killed_run_goes_on_exactly_where_it_was(config, tmp_path, tiny, api, 
         same(found, whole[step])
     batches = {e["step"]: e["batch"] for e in events(folder, "metric")}
     assert batches == {k: k - 1 for k in range(1, 6)}, "no batch is lost or trained twice"
+
+
+@pytest.mark.parametrize(("deepspeed", "grouped"), [("zero2.json", True), (None, False)])
+def test_deepspeed_on_one_gpu_has_a_group(deepspeed, grouped, monkeypatch):
+    """Without one it looks for MPI, which few have."""
+    monkeypatch.setattr(os, "environ", {})
+    seen = []
+    args = SimpleNamespace(device=torch.device("cpu"), deepspeed=deepspeed, ddp_timeout=60)
+    trainer = SimpleNamespace(
+        found=None, args=args,
+        train=lambda **_: seen.append((torch.distributed.is_initialized(), os.environ.get("LOCAL_RANK"))),
+    )  # fmt: skip
+    try:
+        run(trainer)
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+    assert seen == [(grouped, "0" if grouped else None)]
 
 
 def loaded(folder, ids):

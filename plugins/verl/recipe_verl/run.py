@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from hydra.errors import InstantiationException
 from recipe_sdk import Bridge, dtypes, leave, products, settings, work
 from recipe_sdk.errors import CheckpointError, WorkerError
-from recipe_sdk.ranks import default_device, join
+from recipe_sdk.ranks import alone, default_device, join
 
 from . import cpu, logprob
 from .packing import mixed
@@ -31,8 +30,8 @@ def run(file: str, given: dict[str, Any]) -> None:
         torch.cuda.set_device(default_device())
     if "WORLD_SIZE" in os.environ:
         join(backend, timeout)
-    else:  # verl needs one
-        dist.init_process_group(backend, timeout=timeout, store=dist.HashStore(), rank=0, world_size=1)
+    else:
+        alone(backend, timeout)
     leave(work(block, partial(train, given["backend"]), imports))
 
 

@@ -22,3 +22,23 @@ def test_ranks_meet_in_a_file(tmp_path):
         for n in (0, 1)
     ]
     assert [p.communicate(timeout=600)[0].strip() for p in both] == ["[0, 1]", "[0, 1]"]
+
+
+ALONE = """
+from datetime import timedelta
+
+import torch
+from recipe_sdk.ranks import alone
+
+alone("gloo", timedelta(seconds=60))
+x = torch.ones(1)
+torch.distributed.all_reduce(x)
+print(torch.distributed.get_world_size(), x.item())
+"""
+
+
+def test_a_group_of_one_needs_no_launcher():
+    names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+    env = {k: v for k, v in os.environ.items() if k not in names} | {"GLOO_SOCKET_IFNAME": "lo"}
+    found = subprocess.run([sys.executable, "-c", ALONE], env=env, capture_output=True, text=True, timeout=600)
+    assert found.stdout.split() == ["1", "1.0"], found.stderr

@@ -48,6 +48,14 @@ def join(backend: str, timeout: timedelta) -> None:
     dist.init_process_group(backend, timeout=timeout, **ranks)
 
 
+def alone(backend: str, timeout: timedelta) -> None:
+    """Makes the process group of one process, for libraries that need one: verl, and DeepSpeed, which without one looks
+    for MPI. Its store is in this process, so nothing listens."""
+    import torch.distributed as dist
+
+    dist.init_process_group(backend, timeout=timeout, store=dist.HashStore(), rank=0, world_size=1)
+
+
 class Ranks:
     """This process's place among `world` processes started by torchrun."""
 

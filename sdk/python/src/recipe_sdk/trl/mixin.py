@@ -14,6 +14,7 @@ import contextlib
 import os
 import shutil
 import sys
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +31,7 @@ from ..checkpoint import Checkpoint
 from ..errors import DataError
 from ..fields import ConfigError
 from ..groups import ReadOptions
+from ..ranks import alone
 from ..weights import save_tokenizer
 from .estimate import advantages, importance
 from .report import names
@@ -274,6 +276,9 @@ def run(trainer: Any) -> None:
     device = trainer.args.device
     if device.type == "cpu" and device.index is not None:  # accelerate 1.13 numbers CPUs, and torch.load knows one only
         trainer.args.__dict__["_setup_devices"] = torch.device("cpu")
+    if trainer.args.deepspeed and not torch.distributed.is_initialized():
+        os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed refuses a process without
+        alone("nccl" if device.type == "cuda" else "gloo", timedelta(seconds=trainer.args.ddp_timeout))
     with contextlib.suppress(Ended):
         trainer.train(resume_from_checkpoint=None if folder is None else str(folder))
 
