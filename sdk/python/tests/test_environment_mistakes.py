@@ -386,6 +386,10 @@ def test_where_a_relative_file_was_looked_for(tmp_path: Path, beside: bool) -> N
     found = "it is" if beside else "for a file"
     told = f"It was looked for in the working folder /; {found} in {tmp_path}: Path(__file__).parent / 'folder/w.txt'"
     assert problem["message"].endswith(told) and problem["line"] == 3
+    problem = described(tmp_path, "open('folder/v.txt')\n")["problem"]
+    assert problem["message"].endswith(f"in the working folder {tmp_path}")
+    problem = described(tmp_path, "exec(compile(\"open('v.txt')\", '/no/such/folder/x.py', 'exec'))\n")["problem"]
+    assert problem["message"].endswith("No such file or directory: 'v.txt'")
     for other in ("'/no/such/file'", "3000"):  # absolute; no name
         assert "working folder" not in described(tmp_path, f"open({other})\n")["problem"]["message"]
 

@@ -170,8 +170,14 @@ def _relative(error: BaseException, folder: Path) -> str:
     name = getattr(error, "filename", None)
     if not isinstance(error, FileNotFoundError) or not isinstance(name, str) or not name or os.path.isabs(name):
         return ""
-    found = "it is" if (folder / name).exists() else "for a file"
-    return f". It was looked for in the working folder {os.getcwd()}; {found} in {folder}: Path(__file__).parent / {name!r}"
+    try:
+        where = f". It was looked for in the working folder {os.getcwd()}"
+        if folder.samefile(os.getcwd()):
+            return where
+        found = "it is" if (folder / name).exists() else "for a file"
+    except (OSError, ValueError):  # a folder that is gone, or the file of code that is in none
+        return ""
+    return f"{where}; {found} in {folder}: Path(__file__).parent / {name!r}"
 
 
 def _plain(frame: traceback.FrameSummary) -> traceback.FrameSummary:
