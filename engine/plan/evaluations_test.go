@@ -30,12 +30,17 @@ func TestEvaluationsOfAResumedRun(t *testing.T) {
 		onDisk     state.OnDisk
 		left, past int
 	}{
-		"new":                 {steps: 100, e: decode.Evaluation{AtStart: true, Every: 10, AtEnd: true}, left: 11},
-		"stopped":             {100, decode.Evaluation{AtStart: true, Every: 10, AtEnd: true}, "stopped", &state.Checkpoint{Step: 45}, state.OnDisk{}, 6, 5},
-		"stopped at its end":  {100, decode.Evaluation{AtStart: true, Every: 30, AtEnd: true}, "completed", &state.Checkpoint{Step: 100}, state.OnDisk{}, 0, 5},
-		"no checkpoint yet":   {100, decode.Evaluation{AtStart: true, AtEnd: true}, "stopped", nil, state.OnDisk{}, 2, 0},
-		"an older checkpoint": {100, decode.Evaluation{Every: 10}, "stopped", &state.Checkpoint{Step: 45}, state.OnDisk{Left: &state.Checkpoint{Step: 20}}, 8, 2},
-		"more steps":          {200, decode.Evaluation{AtStart: true, AtEnd: true}, "completed", &state.Checkpoint{Step: 100}, state.OnDisk{}, 1, 1},
+		"new": {steps: 100, e: decode.Evaluation{AtStart: true, Every: 10, AtEnd: true}, left: 11},
+		"stopped": {100, decode.Evaluation{AtStart: true, Every: 10, AtEnd: true},
+			"stopped", &state.Checkpoint{Step: 45}, state.OnDisk{}, 6, 5},
+		"stopped at its end": {100, decode.Evaluation{AtStart: true, Every: 30, AtEnd: true},
+			"completed", &state.Checkpoint{Step: 100}, state.OnDisk{}, 0, 5},
+		"no checkpoint yet": {100, decode.Evaluation{AtStart: true, AtEnd: true},
+			"stopped", nil, state.OnDisk{}, 2, 0},
+		"an older checkpoint": {100, decode.Evaluation{Every: 10},
+			"stopped", &state.Checkpoint{Step: 45}, state.OnDisk{Left: &state.Checkpoint{Step: 20}}, 8, 2},
+		"more steps": {200, decode.Evaluation{AtStart: true, AtEnd: true},
+			"completed", &state.Checkpoint{Step: 100}, state.OnDisk{}, 1, 1},
 	} {
 		c.e.Environment, c.e.Samples = at(env), 1
 		e := block(env, nil)

@@ -342,7 +342,8 @@ func (d *dialer) call(ctx context.Context, method, route string, body any) (json
 	case response.StatusCode == http.StatusUnprocessableEntity:
 		return nil, fmt.Errorf("%s: %w", route, &serverError{Code: invalidAction, Message: "HTTP 422", Errors: answer})
 	case response.StatusCode == http.StatusInternalServerError:
-		return nil, fmt.Errorf("%s: %w", route, &serverError{Code: execution, Message: "HTTP 500: " + errorbody.Text(answer)})
+		return nil, fmt.Errorf("%s: %w", route,
+			&serverError{Code: execution, Message: "HTTP 500: " + errorbody.Text(answer)})
 	case response.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("%s: HTTP %d: %s", route, response.StatusCode, errorbody.Text(answer))
 	}

@@ -175,8 +175,9 @@ func brokenTable(file string, data []byte, ending string) string {
 	r := tableReader(data, ending)
 	r.LazyQuotes, r.ReuseRecord = false, true
 	if names, _, _ := bytes.Cut(data, []byte("\n")); ending == ".csv" && otherSeparator(names) != "" {
-		return fmt.Sprintf("%s:1: the line of names has no comma, and fields that %s separate: %s. Separate the fields of all "+
-			"lines by commas; one with tabs has a name that ends in .tsv.", file, otherSeparator(names), quoted(bytes.TrimSpace(names)))
+		return fmt.Sprintf("%s:1: the line of names has no comma, and fields that %s separate: %s. Separate the fields of "+
+			"all lines by commas; one with tabs has a name that ends in .tsv.", file, otherSeparator(names),
+			quoted(bytes.TrimSpace(names)))
 	}
 	separator := map[string]string{".csv": "comma", ".tsv": "tab"}[ending]
 	for {
@@ -216,8 +217,8 @@ func oneObject(file string, data []byte, whole bool) string {
 	}
 	for _, name := range splits {
 		if list := gjson.GetBytes(data, name); list.IsArray() && list.Get("0").IsObject() {
-			return fmt.Sprintf("%s is one object, with rows in its member %q; expected a list of rows. Write the list to a file "+
-				"of its own: jq .%s FILE > ROWS.json.", file, name, name)
+			return fmt.Sprintf("%s is one object, with rows in its member %q; expected a list of rows. Write the list to a "+
+				"file of its own: jq .%s FILE > ROWS.json.", file, name, name)
 		}
 	}
 	return ""

@@ -63,8 +63,8 @@ func (r Request) OnCPU(gpu bool) string {
 			command += " " + flag[0] + " " + printable.ShellWord(flag[1])
 		}
 	}
-	return "The recipe needs a GPU, and this machine has none. One that tries data and rewards here, with the small model\n" +
-		"that is built into recipe:\n\n  " + command + " --on cpu"
+	return "The recipe needs a GPU, and this machine has none. One that tries data and rewards here, with the small " +
+		"model\nthat is built into recipe:\n\n  " + command + " --on cpu"
 }
 
 var validName = lazyregexp.New(`^[a-z][a-z0-9_-]{0,39}$`)

@@ -34,7 +34,11 @@ func TestARecipeForThisMachineIsNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		r   Request
 		gpu bool
-	}{"a GPU": {from, true}, "asked for": {Request{Name: "x", From: "a.py", Machine: "gpu"}, false}, "example": {Request{Name: "x"}, false}} {
+	}{
+		"a GPU":     {from, true},
+		"asked for": {Request{Name: "x", From: "a.py", Machine: "gpu"}, false},
+		"example":   {Request{Name: "x"}, false},
+	} {
 		if got := c.r.OnCPU(c.gpu); got != "" {
 			t.Errorf("%s: got %q", name, got)
 		}

@@ -104,8 +104,8 @@ def _table(name: str, path: Path, delimiter: str) -> Rows:
         other = next((what for mark, what in OTHERS.items() if len(names) == 1 and mark in names[0]), "")
         if other and delimiter == ",":
             raise ValueError(
-                f"{path}:1: the line of names has no comma, and fields that {other} separate: {names[0]!r:.80}. Separate "
-                "the fields of all lines by commas; one with tabs has a name that ends in .tsv"
+                f"{path}:1: the line of names has no comma, and fields that {other} separate: {names[0]!r:.80}. "
+                "Separate the fields of all lines by commas; one with tabs has a name that ends in .tsv"
             )
         try:
             for row in reader:

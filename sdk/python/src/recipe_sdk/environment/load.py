@@ -152,16 +152,16 @@ def problem(error: BaseException) -> dict[str, Any]:
 
 
 #: Modules that read the arguments of a program, and end it when they are not as declared.
-PARSERS = {"argparse": "argparse", "optparse": "optparse", "click": "click", "fire": "fire", "hf_argparser": "HfArgumentParser",
-           "absl": "absl"}  # fmt: skip
+PARSERS = ("argparse", "optparse", "click", "fire", "absl")
 
 
 def _who_ended(frames: list[traceback.FrameSummary]) -> str:
     """What to do where a parser of arguments has ended the program."""
     for frame in frames:
-        for part in Path(frame.filename).with_suffix("").parts:
-            if name := PARSERS.get(part):
-                return f'. {name} read arguments of a program, which has none here: call it below if __name__ == "__main__"'
+        for name in Path(frame.filename).with_suffix("").parts:
+            if name in PARSERS:
+                told = "read arguments of a program, which has none here"
+                return f'. {name} {told}: call it below if __name__ == "__main__"'
     return ""
 
 
