@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/decode"
@@ -57,6 +58,16 @@ func HeldOut(environment *Block) (attribute string, tasks int) {
 	return "eval_tasks", max(0, c.Tasks)
 }
 
+// holdsOutNone reports whether an environment is known to hold out no task.
+func holdsOutNone(environment *Block) bool {
+	value, _ := environment.Value.Unmark()
+	if !value.IsKnown() || value.IsNull() || !value.Type().IsObjectType() || !value.Type().HasAttribute("eval_tasks") {
+		return false
+	}
+	tasks, _ := value.GetAttr("eval_tasks").Unmark()
+	return tasks.IsKnown() && !tasks.IsNull() && tasks.Type() == cty.Number && tasks.Equals(cty.Zero).True()
+}
+
 // checkEvaluations reports evaluations that cannot be made.
 func checkEvaluations(held []*decode.Evaluation, blocks []*Block) (diags hcl.Diagnostics) {
 	for _, e := range held {
@@ -81,6 +92,9 @@ func checkEvaluations(held []*decode.Evaluation, blocks []*Block) (diags hcl.Dia
 		case served[0].Meta.External != nil:
 			wrong("%s, which %s asks, is external: it cannot be held at one policy version. `recipe evaluate` evaluates "+
 				"by hand.", sampler, e.Environment)
+		case holdsOutNone(found[0]):
+			wrong("%s holds out no task: its eval_tasks is 0. Write how many of its tasks are kept for evaluations.",
+				e.Environment)
 		case e.Inference != (addr.Block{}) && e.Inference != sampler:
 			wrong("inference is %s, but %s asks %s. Declare an environment that refers to the other one.", e.Inference,
 				e.Environment, sampler)

@@ -22,6 +22,8 @@ func TestEachRowFitsTheFunction(t *testing.T) {
 				`prompt, anwser. Did you mean "anwser"? Add it, remove the row, or give the argument a default value.`},
 		"a row in a list lacks it": {code: "def f(completions, answer, **kwargs): pass", file: "a.json",
 			text: "[" + good + ",\n" + `{"prompt": "1"}]`, want: "the row at a.json:3 has no \"answer\""},
+		"a row lacks it and the prompt": {code: "def f(completions, answer, **kwargs): pass",
+			text: good + `{"question": "1", "level": 2}`, want: `the row at a.jsonl:2 has no "answer"`},
 		"it has a default": {code: "def f(completions, answer=None, **kwargs): pass", text: good + `{"prompt": "1"}`},
 		"a decorator may give it": {code: "@lib.known\ndef f(completions, answer): pass",
 			text: good + `{"prompt": "1"}`},

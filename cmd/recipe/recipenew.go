@@ -7,6 +7,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/draft"
 	"github.com/recipe-rl/recipe/engine/printable"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 )
 
 func newNew(a *app) *cobra.Command {
@@ -66,6 +67,9 @@ func (a *app) writeDraft(r draft.Request) error {
 		for _, l := range d.Left {
 			fmt.Fprintf(a.out, "  %s\n", l.String())
 		}
+	}
+	if note := r.OnCPU(interpreter.GPU()); note != "" {
+		fmt.Fprintf(a.out, "\n%s\n", note)
 	}
 	fmt.Fprintf(a.out, "\nNext:\n\n")
 	for _, line := range d.Next {

@@ -4,6 +4,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
@@ -27,6 +29,9 @@ func newValidate(a *app) *cobra.Command {
 				return err
 			}
 			r, diags := schema.Load(file, opts)
+			if catalog, ok := opts.Plugins.(*host.Catalog); ok && r != nil {
+				diags = append(diags, session.CheckCode(catalog, r)...)
+			}
 			if asJSON {
 				err = view.DiagnosticsJSON(a.out, r, diags)
 			} else {

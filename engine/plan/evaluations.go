@@ -15,8 +15,10 @@ type Evaluation struct {
 	Name        string     `json:"name"`
 	Environment addr.Block `json:"environment"`
 	When        string     `json:"when"` // in words
-	// Count is how many evaluations there are until the trainer has done its steps; 0: not known.
-	Count   int `json:"count,omitempty"`
+	// Count is how many evaluations this apply makes until the trainer has done its steps; 0: none, or not known.
+	Count int `json:"count,omitempty"`
+	// Past are those of the steps that the trainer has done: they are not made again.
+	Past    int `json:"past,omitempty"`
 	Tasks   int `json:"tasks,omitempty"` // of each, at most; 0: the whole held-out set
 	Samples int `json:"samples"`         // completions of each task
 	// Rollouts are the completions of all evaluations together; 0: not known.
@@ -25,7 +27,8 @@ type Evaluation struct {
 	Gate     string `json:"gate,omitempty"` // what it has to reach, in words
 }
 
-func evaluations(r *schema.Recipe) []Evaluation {
+func evaluations(in Input, ops map[addr.Block]*Operation) []Evaluation {
+	r := in.Recipe
 	var out []Evaluation
 	for _, e := range r.Evaluations {
 		one := Evaluation{Name: e.Name, Environment: e.Environment, When: occasions(e), Tasks: e.Tasks, Samples: e.Samples,
@@ -35,7 +38,7 @@ func evaluations(r *schema.Recipe) []Evaluation {
 				one.Tasks = held
 			}
 		}
-		if one.Count = countOf(r, e); one.Count > 0 {
+		if one.Count, one.Past = countOf(in, ops, e); one.Count > 0 {
 			one.Rollouts = one.Count * one.Tasks * e.Samples
 		}
 		if g := e.Gate; g != nil {
@@ -75,11 +78,13 @@ func occasions(e decode.Evaluation) string {
 	return text
 }
 
-// countOf is how many evaluations a run has; 0: the steps of the trainer are not known.
-func countOf(r *schema.Recipe, e decode.Evaluation) int {
+// countOf is how many evaluations a run has from the step on at which its trainer continues, and how many it had until
+// there; 0: the steps of the trainer are not known.
+func countOf(in Input, ops map[addr.Block]*Operation, e decode.Evaluation) (left, past int) {
+	r := in.Recipe
 	i := slices.IndexFunc(r.Blocks, func(b *schema.Block) bool { return b.Addr == e.Environment })
 	if i < 0 {
-		return 0
+		return 0, 0
 	}
 	sampler, _ := schema.Sampler(r.Blocks[i])
 	trainer, _ := schema.Trains(sampler, r.Blocks)
@@ -87,17 +92,41 @@ func countOf(r *schema.Recipe, e decode.Evaluation) int {
 		Steps int64 `recipe:"steps"`
 	}
 	if trainer == nil || (spec.Ref{Values: trainer.Value}).Decode(&c) != nil || c.Steps == 0 {
-		return 0
+		return 0, 0
 	}
-	count := 0
+	done := min(continues(in, ops[trainer.Addr]), c.Steps)
 	if e.AtStart {
-		count++
+		if done > 0 {
+			past++
+		} else {
+			left++
+		}
 	}
 	if e.Every > 0 {
-		count += int(c.Steps / e.Every)
+		past += int(done / e.Every)
+		left += int(c.Steps/e.Every - done/e.Every)
 	}
 	if e.AtEnd && (e.Every == 0 || c.Steps%e.Every != 0) {
-		count++
+		if done == c.Steps {
+			past++
+		} else {
+			left++
+		}
 	}
-	return count
+	return left, past
+}
+
+// continues is the step from which a trainer goes on.
+func continues(in Input, op *Operation) int64 {
+	if op == nil || op.Action != Resume && op.Action != Nothing && op.Action != Update {
+		return 0
+	}
+	rec, kept := in.Recorded.Blocks[op.Address], in.OnDisk[op.Address]
+	switch {
+	case kept.Left != nil:
+		return kept.Left.Step
+	case rec == nil || rec.Checkpoint == nil || kept.Gone:
+		return 0
+	}
+	return rec.Checkpoint.Step
 }

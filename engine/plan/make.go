@@ -61,7 +61,7 @@ func Make(in Input) (*Plan, error) {
 		p.Counts[op.Action]++
 	}
 	p.Outputs, p.Alerts, p.Tracking = outputs(in.Recipe), alerts(in.Recipe), trackers(in.Recipe, in.Missing)
-	p.Evaluations = evaluations(in.Recipe)
+	p.Evaluations = evaluations(in, ops)
 	return p, nil
 }
 

@@ -12,12 +12,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/python"
 	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -57,6 +59,25 @@ type lookedUp struct {
 	Absent []string
 	Wrong  string // a mistake in the syntax
 	Line   int
+}
+
+// CheckCode reports what makes blocks of a recipe fail that name functions in Python files, as a plan does, for recipe
+// validate. Blocks in whose bodies there are other mistakes are left out.
+func CheckCode(c *host.Catalog, r *schema.Recipe) (diags hcl.Diagnostics) {
+	for _, b := range r.Blocks {
+		if b.Value == cty.NilVal || c.Definition(b.Addr.Kind, b.Plugin()) == nil {
+			continue
+		}
+		for _, p := range unusable(c, b, r.Dir) {
+			report := diagnostic.Problem
+			if p.Warning {
+				report = diagnostic.Warning
+			}
+			diags = append(diags, report(b.Range, "Code not usable",
+				fmt.Sprintf("%s: %s: %s. %s", b.Addr, spec.PathString(p.Path), p.Summary, p.Detail)))
+		}
+	}
+	return diags
 }
 
 // unusable finds what makes a block fail that names functions in Python files (rewards, losses, estimators): mistakes

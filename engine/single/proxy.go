@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/errorbody"
 	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/internal/web"
 	"github.com/recipe-rl/recipe/sdk"
@@ -100,27 +101,19 @@ func (p *Proxy) reach(ctx context.Context) error {
 	}
 	switch {
 	case (code == http.StatusUnauthorized || code == http.StatusForbidden) && p.key == "":
-		return &sdk.Error{Summary: fmt.Sprintf("%s requires a key (HTTP %d)", p.base, code), Detail: brief(body),
+		return &sdk.Error{Summary: fmt.Sprintf("%s requires a key (HTTP %d)", p.base, code), Detail: errorbody.Text(body),
 			Remedy: "name the environment variable that holds it: --key-env NAME"}
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
-		return &sdk.Error{Summary: fmt.Sprintf("%s refuses the key (HTTP %d)", p.base, code), Detail: brief(body),
+		return &sdk.Error{Summary: fmt.Sprintf("%s refuses the key (HTTP %d)", p.base, code), Detail: errorbody.Text(body),
 			Remedy: "correct the key in the variable that --key-env names"}
 	case p.model != "": // services differ in what they list
 		return nil
 	case code != http.StatusOK || json.Unmarshal(body, &list) != nil || len(list.Data) == 0:
 		return &sdk.Error{Summary: fmt.Sprintf("%s/models answered HTTP %d and no list of models", p.base, code),
-			Detail: brief(body), Remedy: "name the model: --model NAME"}
+			Detail: errorbody.Text(body), Remedy: "name the model: --model NAME"}
 	}
 	p.model = list.Data[0].ID
 	return nil
-}
-
-func brief(body []byte) string {
-	s := strings.Join(strings.Fields(string(body)), " ")
-	if len(s) > 300 {
-		s = strings.ToValidUTF8(s[:300], "") + " …"
-	}
-	return s
 }
 
 func (p *Proxy) send(ctx context.Context, method, route string, body []byte) (int, []byte, error) {
@@ -207,7 +200,7 @@ func (p *Proxy) complete(w http.ResponseWriter, r *http.Request, route string) {
 			if code == http.StatusOK {
 				code = http.StatusBadGateway
 			}
-			http.Error(w, fmt.Sprintf("%s: %s", p.base, brief(body)), code)
+			http.Error(w, fmt.Sprintf("%s: %s", p.base, errorbody.Text(body)), code)
 			return
 		}
 		if whole == nil {

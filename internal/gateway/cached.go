@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/recipe-rl/recipe/internal/errorbody"
 )
 
 // ErrStaleCache reports that an engine continues a prompt from keys and values that other weights computed.
@@ -116,7 +118,7 @@ func (g *Gateway) complete(ctx context.Context, r Replica, prompt []int, more st
 	}
 	if a.rest != nil || a.status != http.StatusOK {
 		a.discard(g)
-		return nil, fmt.Errorf("/v1/completions answered %d: %s", a.status, brief(string(a.body)))
+		return nil, fmt.Errorf("/v1/completions answered %d: %s", a.status, errorbody.Text(a.body))
 	}
 	return a.body, nil
 }

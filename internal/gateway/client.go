@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/errorbody"
 	"github.com/recipe-rl/recipe/internal/peer"
 )
 
@@ -202,7 +203,8 @@ func remoteError(status int, data []byte, out any) error {
 		Result json.RawMessage `json:"result"`
 	}
 	if err := json.Unmarshal(data, &e); err != nil || e.Error.Message == "" {
-		return &RemoteError{Status: status, Kind: "unknown", Message: fmt.Sprintf("HTTP %d: %s", status, brief(string(data)))}
+		return &RemoteError{Status: status, Kind: "unknown",
+			Message: fmt.Sprintf("HTTP %d: %s", status, errorbody.Text(data))}
 	}
 	remote := &RemoteError{Status: status, Kind: e.Error.Type, Message: e.Error.Message}
 	if out != nil && len(e.Result) > 0 {

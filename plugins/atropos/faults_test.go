@@ -289,3 +289,24 @@ print([p.is_away(e) for e in (ConnectionRefusedError(), asyncio.TimeoutError(), 
 		t.Errorf("away: %s, %v, expected %s", got, err, want)
 	}
 }
+
+// The body of a refusal repeats what was posted: its message is what is reported, with whole sentences.
+func TestTheLauncherReportsWholeMessages(t *testing.T) {
+	t.Parallel()
+	code := `import recipe_posts as p, json
+detail = [{"input": [1] * 999, "loc": ["body", "masks"], "msg": "It is 1. Expected -100."}]
+print(p.message(json.dumps({"detail": detail})))
+print(p.message('{"detail": "busy"}'), p.message("<html>\n x"), p.message('{"detail": [7]}'))
+long = p.message("A sentence ends. " * 200)
+print(long[-41:], len(long))`
+	cmd := exec.CommandContext(t.Context(), python(t), "-c", code)
+	cmd.Dir = "launcher"
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	got, err := cmd.CombinedOutput()
+	want := `body.masks: It is 1. Expected -100.
+busy <html> x {"detail": [7]}
+A sentence ends. … (1411 more characters) 2013`
+	if err != nil || strings.TrimSpace(string(got)) != want {
+		t.Errorf("%v, got:\n%s\nexpected:\n%s", err, got, want)
+	}
+}

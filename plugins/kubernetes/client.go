@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/bounded"
+	"github.com/recipe-rl/recipe/internal/errorbody"
 	"github.com/recipe-rl/recipe/sdk/executor"
 )
 
@@ -114,7 +114,7 @@ func refused(answer *http.Response) error {
 	said := &apiError{Code: answer.StatusCode}
 	if json.Unmarshal(data, said) != nil || said.Message == "" {
 		said.Code, said.Reason = answer.StatusCode, http.StatusText(answer.StatusCode)
-		said.Message = strings.TrimSpace(string(data[:min(len(data), 500)]))
+		said.Message = errorbody.Text(data)
 	}
 	if said.Code >= 500 || said.Code == http.StatusTooManyRequests {
 		return fmt.Errorf("%w: %w", executor.ErrUnreachable, said)

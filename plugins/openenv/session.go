@@ -13,6 +13,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/recipe-rl/recipe/internal/errorbody"
 	"github.com/recipe-rl/recipe/internal/redact"
 )
 
@@ -74,7 +75,7 @@ const (
 func (e *serverError) Error() string {
 	text := fmt.Sprintf("the server says %s: %s", e.Code, e.Message)
 	if len(e.Errors) > 0 {
-		text += " " + brief(e.Errors)
+		text += " " + errorbody.Text(e.Errors)
 	}
 	return text
 }
@@ -341,9 +342,10 @@ func (d *dialer) call(ctx context.Context, method, route string, body any) (json
 	case response.StatusCode == http.StatusUnprocessableEntity:
 		return nil, fmt.Errorf("%s: %w", route, &serverError{Code: invalidAction, Message: "HTTP 422", Errors: answer})
 	case response.StatusCode == http.StatusInternalServerError:
-		return nil, fmt.Errorf("%s: %w", route, &serverError{Code: execution, Message: "HTTP 500: " + brief(answer)})
+		return nil, fmt.Errorf("%s: %w", route,
+			&serverError{Code: execution, Message: "HTTP 500: " + errorbody.Text(answer)})
 	case response.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s: HTTP %d: %s", route, response.StatusCode, brief(answer))
+		return nil, fmt.Errorf("%s: HTTP %d: %s", route, response.StatusCode, errorbody.Text(answer))
 	}
 	return answer, nil
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/errorbody"
 	"github.com/recipe-rl/recipe/internal/redact"
 )
 
@@ -84,7 +85,7 @@ func (c *client) send(ctx context.Context, method, route, session string, body a
 	}
 	defer func() { _ = r.Body.Close() }()
 	text, _ := io.ReadAll(io.LimitReader(r.Body, 4096))
-	e := &statusError{route: route, code: r.StatusCode, text: brief(text),
+	e := &statusError{route: route, code: r.StatusCode, text: errorbody.Text(text),
 		starting: r.Header.Get("X-Backend-State") == "starting"}
 	if s, err := strconv.Atoi(r.Header.Get("Retry-After")); err == nil {
 		e.after = time.Duration(s) * time.Second

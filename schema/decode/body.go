@@ -41,6 +41,7 @@ type Decoder struct {
 	Reads   []Content         // beside the recipe
 	part    string            // attribute or nested block of the block that is decoded
 	claimed []claim           // of the attributes decoded so far
+	badRows map[string]bool   // places of rows with a mistake that is reported
 	rows    map[string]string // files that attributes of the block name, by attribute
 }
 

@@ -52,6 +52,7 @@ func (d *Decoder) claims(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribu
 // is none that can be read here, as a data set of a hub, nothing is reported: the block does that when it starts.
 func (d *Decoder) columns(body *hclsyntax.Body) {
 	read := map[string]bool{} // whether a file can be read, by the attribute that names it
+	d.badRows = map[string]bool{}
 	for _, c := range d.claimed {
 		of := c.attribute.Columns.Of
 		file := d.rows[of]

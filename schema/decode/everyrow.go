@@ -47,7 +47,7 @@ func (d *Decoder) everyValue(c claim, file, column string) {
 		return lacks != "" || wrong != ""
 	})
 	switch {
-	case place == "":
+	case place == "" || d.reported(place):
 	case wrong != "":
 		d.report(diagnostic.Problem(c.at, "Prompt not usable", fmt.Sprintf("%q in %s: the row at %s has in the column %q %s",
 			c.attribute.Name, c.where, place, column, wrong)))
@@ -88,7 +88,7 @@ func (d *Decoder) everyCall(c claim, code spec.Code, signature spec.Signature, f
 		return false
 	})
 	switch {
-	case place == "":
+	case place == "" || d.reported(place):
 	case lacks != "":
 		d.report(diagnostic.Problem(c.at, "Column not found", fmt.Sprintf("%q in %s: the row at %s has no %q, which %s of "+
 			"%s needs. It has %s.%s Add it, remove the row, or give the argument a default value.", c.attribute.Name, c.where,
@@ -99,6 +99,14 @@ func (d *Decoder) everyCall(c claim, code spec.Code, signature spec.Signature, f
 			"of the row at %s. Write **kwargs behind its arguments, or remove the column.", c.attribute.Name, c.where,
 			code.Function, code.File, diagnostic.Shortened(refused), place)))
 	}
+}
+
+// reported reports whether a row has a mistake that is reported already: one that is of another kind lacks several
+// columns, and is one mistake.
+func (d *Decoder) reported(place string) bool {
+	before := d.badRows[place]
+	d.badRows[place] = true
+	return before
 }
 
 // someRow reports whether a row has a column. Where not all rows are read one may.

@@ -102,7 +102,9 @@ func brokenRows(file string, files *function.Files) string {
 	case ending == ".json" && bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")):
 		problem = brokenList(file, data, whole)
 	default:
-		problem = brokenLines(file, data, whole, ending)
+		if problem = oneObject(file, data, whole); problem == "" {
+			problem = brokenLines(file, data, whole, ending)
+		}
 	}
 	if problem != "" && !whole {
 		problem += fmt.Sprintf(" Of this large file the rows in the first %d MiB are looked at before a start.",
@@ -172,6 +174,11 @@ func notText(file string, data []byte) string {
 func brokenTable(file string, data []byte, ending string) string {
 	r := tableReader(data, ending)
 	r.LazyQuotes, r.ReuseRecord = false, true
+	if names, _, _ := bytes.Cut(data, []byte("\n")); ending == ".csv" && otherSeparator(names) != "" {
+		return fmt.Sprintf("%s:1: the line of names has no comma, and fields that %s separate: %s. Separate the fields of "+
+			"all lines by commas; one with tabs has a name that ends in .tsv.", file, otherSeparator(names),
+			quoted(bytes.TrimSpace(names)))
+	}
 	separator := map[string]string{".csv": "comma", ".tsv": "tab"}[ending]
 	for {
 		row, err := r.Read()
@@ -185,6 +192,36 @@ func brokenTable(file string, data []byte, ending string) string {
 		}
 		return ""
 	}
+}
+
+// otherSeparator is what separates the names in the first line of a table instead of commas; empty: nothing.
+func otherSeparator(names []byte) string {
+	switch {
+	case bytes.ContainsAny(names, ",\""):
+		return ""
+	case bytes.Contains(names, []byte(";")):
+		return "semicolons"
+	case bytes.Contains(names, []byte("\t")):
+		return "tabs"
+	}
+	return ""
+}
+
+// splits are names under which files of several parts have their rows.
+var splits = []string{"train", "training", "test", "validation", "data", "rows", "examples", "instances", "questions"}
+
+// oneObject reports a file that is one object with a list of rows in it.
+func oneObject(file string, data []byte, whole bool) string {
+	if !whole || !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) || !json.Valid(data) {
+		return ""
+	}
+	for _, name := range splits {
+		if list := gjson.GetBytes(data, name); list.IsArray() && list.Get("0").IsObject() {
+			return fmt.Sprintf("%s is one object, with rows in its member %q; expected a list of rows. Write the list to a "+
+				"file of its own: jq .%s FILE > ROWS.json.", file, name, name)
+		}
+	}
+	return ""
 }
 
 func brokenLines(file string, data []byte, whole bool, ending string) string {

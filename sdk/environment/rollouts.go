@@ -65,6 +65,7 @@ type rollouts struct {
 	finished  bool   // Next said that there are no more tasks
 	lost      lostGroups
 	tooLong   int        // groups, until the first that is not
+	allLong   bool       // it was reported that each group is too long, and none was shorter since
 	fits      bool       // a group was not too long
 	masking   sync.Mutex // of masked, which groups add to
 	masked    lostGroups // rollouts of groups that are posted without them

@@ -25,12 +25,12 @@ type rolloutStats struct {
 	flat   flatRow
 }
 
-// flatRow are groups in a row whose scores were all equal.
+// flatRow are groups in a row whose scores were all equal, and when they are worth a warning.
 type flatRow struct {
 	groups  int
 	reward  float64 // sum of their means
-	told    bool
-	differs int // groups with different scores since that warning
+	warned  int     // length of the row that the last warning was about; zero before the first
+	differs int     // groups with different scores since that warning
 }
 
 type counts struct {
@@ -134,7 +134,7 @@ func (t *rolloutStats) add(task Task, made *rolled, sent, tooLong bool) {
 	if made.informative() {
 		t.flat.end()
 	} else if first := made.first(); first != nil {
-		t.flat.groups, t.flat.reward = t.flat.groups+1, t.flat.reward+first.score
+		t.flat.add(first.score)
 	}
 	switch {
 	case sent:
@@ -268,27 +268,36 @@ func (t *rolloutStats) take() (map[string]float64, *sdk.Sample) {
 	return values, show
 }
 
-// end ends the row. A single group with different scores does not make the next row worth a second warning.
-func (f *flatRow) end() {
-	f.groups, f.reward = 0, 0
-	if f.differs++; !f.told || f.differs >= manyGroups {
-		*f = flatRow{}
+// add lengthens the row by a group with this score.
+func (f *flatRow) add(score float64) { f.groups, f.reward = f.groups+1, f.reward+score }
+
+// end ends the row: a group has different scores.
+func (f *flatRow) end() { f.groups, f.reward, f.differs = 0, 0, f.differs+1 }
+
+// due returns the length of the row and its mean score when it is worth a warning. The first row of manyGroups is. A
+// later row is when it is moreRow times as long as the last one of a warning, and at least manyGroups groups with
+// different scores were between them. Rows of the first length come again and again while few groups differ.
+func (f *flatRow) due() (groups int, mean float64) {
+	if f.groups < manyGroups || f.warned > 0 && (f.differs < manyGroups || f.groups < moreRow*f.warned) {
+		return 0, 0
 	}
+	f.warned, f.differs = f.groups, 0
+	return f.groups, f.reward / float64(f.groups)
 }
 
-// flatRow returns the number of groups in a row whose scores were all equal and their mean, once when they are many.
+// flatRow returns the number of groups in a row whose scores were all equal and their mean when they are worth a
+// warning.
 func (t *rolloutStats) flatRow() (int, float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.flat.told || t.flat.groups < manyGroups {
-		return 0, 0
-	}
-	t.flat.told, t.flat.differs = true, 0
-	return t.flat.groups, t.flat.reward / float64(t.flat.groups)
+	return t.flat.due()
 }
 
 // manyGroups without a difference in their scores are worth a warning: the trainer waits and would not say why.
 const manyGroups = 20
+
+// moreRow is how many times as long a row of groups with equal scores must be for a further warning.
+const moreRow = 10
 
 // report tells the metrics since the last report.
 func (r *rollouts) report(last bool) {
@@ -308,12 +317,18 @@ func (r *rollouts) report(last bool) {
 		}
 		r.host.Log("warn", fmt.Sprintf("all scores were equal in each of the last %d groups (mean %.3g); %s. Use easier "+
 			"tasks where scores are low and harder ones where they are high, give scores in finer steps, or raise "+
-			"group_size. The warning is repeated only after %d groups with different scores", n, reward, what, manyGroups))
+			"group_size. A row of fewer than %d such groups brings no further warning; groups_uninformative counts them", n,
+			reward, what, moreRow*n))
 	}
 	if long := r.stats.firstLong(); long != nil {
 		r.host.Log("warn", fmt.Sprintf("a group is left out, and counted as groups_too_long like all later ones: %v", long))
 	}
-	if n := values["groups"]; n > 0 && values["groups_too_long"] == n && (last || n >= manyGroups) {
+	n := values["groups"]
+	if n > values["groups_too_long"] {
+		r.allLong = false
+	}
+	if n > 0 && values["groups_too_long"] == n && (last || n >= manyGroups) && !r.allLong {
+		r.allLong = true
 		r.host.Log("warn", "every group was left out, since each is too long for the model's context or for what the "+
 			"trainer takes, so there is nothing to train on: shorten the prompts, lower max_tokens, or use a model with a "+
 			"longer context")

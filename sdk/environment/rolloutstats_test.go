@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -216,35 +217,69 @@ func TestAnEnvironmentThatNeverWorks(t *testing.T) {
 	}
 }
 
-// Groups without a difference are a warning once; a few groups with one in between are no reason for a second.
+// Groups without a difference are a warning once. Only a row that is much longer than the one of the last warning,
+// after groups with different scores, is worth another.
 func TestEqualScoresAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	equal := &rolled{sequences: []sequence{{sampled: 1}, {sampled: 1}}}
 	differ := &rolled{sequences: []sequence{{sampled: 1}, {sampled: 1, score: 1}}}
+	const row, long = manyGroups, moreRow * manyGroups
 	for name, c := range map[string]struct {
-		between, want int
+		rows    []int // lengths of rows of groups with equal scores
+		between int   // groups with different scores between two of them
+		want    int
 	}{
-		"the same row":            {0, 1},
-		"one that differs":        {1, 1},
-		"nearly enough":           {manyGroups - 1, 1},
-		"enough that differ":      {manyGroups, 2},
-		"more than enough differ": {3 * manyGroups, 2},
+		"a short row":                       {[]int{row - 1}, 0, 0},
+		"one row":                           {[]int{row}, 0, 1},
+		"the same row":                      {[]int{row, 20 * long}, 0, 1},
+		"one that differs":                  {[]int{row, row, long}, 1, 1},
+		"nearly enough differ":              {[]int{row, long}, row - 1, 1},
+		"as long, after many that differ":   {[]int{row, row, row, row, row, row}, 3 * row, 1},
+		"longer, and not long":              {[]int{row, long - 1, long - 1}, 3 * row, 1},
+		"ten times as long":                 {[]int{row, long}, row, 2},
+		"as long as the second":             {[]int{row, long, long, long}, row, 2},
+		"again ten times as long":           {[]int{row, long, moreRow * long}, row, 3},
+		"solved after a hard start":         {[]int{row + 3, 2 * long}, 5 * long, 2},
+		"half of all groups, for very long": {slices.Repeat([]int{row}, 200), row, 1},
 	} {
 		host := &loggedHost{}
 		r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil),
 			rates: openRates(filepath.Join(t.TempDir(), SolveRatesFile), nil), host: host,
 			stats: newRolloutStats()}
 		add := func(group *rolled, times int) {
-			for range times {
+			for i := range times {
 				r.stats.add(Task{Prompt: "a task"}, group, true, false)
+				if i%manyGroups == manyGroups-1 {
+					r.report(true)
+				}
 			}
 			r.report(true)
 		}
-		add(equal, manyGroups)
-		add(differ, c.between)
-		add(equal, 2*manyGroups)
+		for _, length := range c.rows {
+			add(equal, length)
+			add(differ, c.between)
+		}
 		if got := strings.Count(strings.Join(host.lines, "\n"), "all scores were equal"); got != c.want {
 			t.Errorf("%s: reported %d times, want %d: %q", name, got, c.want, host.lines)
 		}
+	}
+}
+
+// Groups that are all too long are a warning once, until one is not.
+func TestTooLongGroupsAreReportedOnce(t *testing.T) {
+	t.Parallel()
+	host := &loggedHost{}
+	r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil),
+		rates: openRates(filepath.Join(t.TempDir(), SolveRatesFile), nil), host: host,
+		stats: newRolloutStats()}
+	group := &rolled{sequences: []sequence{{sampled: 1}, {sampled: 1, score: 1}}}
+	for _, long := range []bool{true, true, true, false, true, true} {
+		for range manyGroups {
+			r.stats.add(Task{Prompt: "a task"}, group, !long, long)
+		}
+		r.report(true)
+	}
+	if got := strings.Count(strings.Join(host.lines, "\n"), "every group was left out"); got != 2 {
+		t.Errorf("reported %d times, want 2: %q", got, host.lines)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/bounded"
+	"github.com/recipe-rl/recipe/internal/errorbody"
 	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proxy"
@@ -153,9 +154,9 @@ func (s *sampler) draw(ctx context.Context, q question, p sampling) (*sample, er
 	switch code := response.StatusCode; {
 	case code == http.StatusOK:
 	case code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout:
-		return nil, &refusal{code, brief(answer)}
+		return nil, &refusal{code, errorbody.Text(answer)}
 	default:
-		return nil, fmt.Errorf("ask for completions: HTTP %d: %s", code, brief(answer))
+		return nil, fmt.Errorf("ask for completions: HTTP %d: %s", code, errorbody.Text(answer))
 	}
 	drawn, err := readSample(answer, int(p.N))
 	if err == nil && q.tokens != nil && !slices.Equal(drawn.prompt, q.tokens) {

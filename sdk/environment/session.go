@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/bounded"
+	"github.com/recipe-rl/recipe/internal/errorbody"
 	"github.com/recipe-rl/recipe/internal/session"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
@@ -283,8 +284,8 @@ func (s *sampler) session(ctx context.Context, method, path string, body, out an
 		}
 		return nil
 	case code >= 400 && code < 500 && code != http.StatusTooManyRequests:
-		return &refusal{code, brief(answer)}
+		return &refusal{code, errorbody.Text(answer)}
 	default:
-		return &InfraFailed{Err: fmt.Errorf("ask for a session: HTTP %d: %s", code, brief(answer))}
+		return &InfraFailed{Err: fmt.Errorf("ask for a session: HTTP %d: %s", code, errorbody.Text(answer))}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/bounded"
+	"github.com/recipe-rl/recipe/internal/errorbody"
 	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/internal/redact"
 	"github.com/recipe-rl/recipe/sdk/trace"
@@ -398,11 +399,7 @@ func (c *Client) refused(op string, status int, body []byte) error {
 	case status == http.StatusConflict:
 		reason = LeaseLost
 	}
-	detail := strings.TrimSpace(string(body))
-	if len(detail) > 500 {
-		detail = strings.ToValidUTF8(detail[:500], "") + " …"
-	}
-	return &Error{Op: op, URL: redact.Text(c.base), Reason: reason, Status: status, Detail: detail}
+	return &Error{Op: op, URL: redact.Text(c.base), Reason: reason, Status: status, Detail: errorbody.Text(body)}
 }
 
 func (c *Client) request(

@@ -168,6 +168,18 @@ func TestErrorsAreTyped(t *testing.T) {
 	}
 }
 
+// The body of a refusal repeats what was posted, so its beginning is not what a person needs.
+func TestARefusalIsToldWhole(t *testing.T) {
+	t.Parallel()
+	msg := "entry 2 has 1 at position 7. Expected -100, or the token's own id 1234. Masks of 0 and 1 are not read."
+	c, _, _, _ := start(t, says(422, `{"detail":[{"type":"value_error","input":[`+strings.Repeat("1234,", 500)+
+		`1],"loc":["body","masks"],"msg":"`+msg+`"}]}`))
+	_, err := c.Post(t.Context(), &Group{})
+	if err == nil || !strings.Contains(err.Error(), "body.masks: "+msg) || strings.Contains(err.Error(), "1234,1234") {
+		t.Errorf("got %v, want %q", err, msg)
+	}
+}
+
 // Gzip inflates in net/http.
 func TestAnAnswerWithoutEndIsRefused(t *testing.T) {
 	t.Parallel()

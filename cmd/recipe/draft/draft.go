@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/internal/nearest"
 	"github.com/recipe-rl/recipe/sdk"
@@ -48,6 +49,22 @@ type Left struct {
 	Setting, Value string
 	Line           int    // of the source; 0: none
 	Why            string // why it is not, and what to write instead
+}
+
+// OnCPU says how to get a recipe that runs on a machine without a GPU, where this one was written for a GPU and nobody
+// asked for one; empty: it was not.
+func (r Request) OnCPU(gpu bool) string {
+	if gpu || r.Machine != "" || r.From == "" {
+		return ""
+	}
+	command := "recipe new " + r.Name + "-cpu --from " + printable.ShellWord(r.From)
+	for _, flag := range [][2]string{{"--data", r.Data}, {"--dir", r.Dir}} {
+		if flag[1] != "" {
+			command += " " + flag[0] + " " + printable.ShellWord(flag[1])
+		}
+	}
+	return "The recipe needs a GPU, and this machine has none. One that tries data and rewards here, with the small " +
+		"model\nthat is built into recipe:\n\n  " + command + " --on cpu"
 }
 
 var validName = lazyregexp.New(`^[a-z][a-z0-9_-]{0,39}$`)

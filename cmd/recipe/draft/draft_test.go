@@ -23,6 +23,28 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
+// Without a GPU, and without a word of what machine it is for, the recipe for a CPU is named.
+func TestARecipeForThisMachineIsNamed(t *testing.T) {
+	t.Parallel()
+	from := Request{Name: "words", From: "a b.py:f", Data: "rows.jsonl"}
+	want := "recipe new words-cpu --from 'a b.py:f' --data rows.jsonl --on cpu"
+	if got := from.OnCPU(false); !strings.HasSuffix(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for name, c := range map[string]struct {
+		r   Request
+		gpu bool
+	}{
+		"a GPU":     {from, true},
+		"asked for": {Request{Name: "x", From: "a.py", Machine: "gpu"}, false},
+		"example":   {Request{Name: "x"}, false},
+	} {
+		if got := c.r.OnCPU(c.gpu); got != "" {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
+
 // What recipes are made of each source, word for word. The sources would end with an error if they were run.
 //
 //docs:new.md settings keep their names and values in config, the rest moves or is listed

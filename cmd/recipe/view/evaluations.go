@@ -26,11 +26,17 @@ func plannedEvaluations(w io.Writer, s Style, all []plan.Evaluation) {
 		}
 		fmt.Fprintf(w, "  %s: %s of %s, %s of each, %s\n", e.Name, tasks, e.Environment, count(e.Samples, "completion"),
 			e.When)
+		number := count(e.Count, "evaluation")
+		if e.Past > 0 {
+			number += fmt.Sprintf(" after the %d of the steps that are done", e.Past)
+		}
 		switch {
 		case e.Rollouts > 0:
-			fmt.Fprintf(w, "    %s, at most %s; %s\n", count(e.Count, "evaluation"), count(e.Rollouts, "completion"), e.Cost)
+			fmt.Fprintf(w, "    %s, at most %s; %s\n", number, count(e.Rollouts, "completion"), e.Cost)
 		case e.Count > 0:
-			fmt.Fprintf(w, "    %s; %s\n", count(e.Count, "evaluation"), e.Cost)
+			fmt.Fprintf(w, "    %s; %s\n", number, e.Cost)
+		case e.Past > 0:
+			fmt.Fprintf(w, "    no further evaluation: the trainer has done its steps\n")
 		default:
 			fmt.Fprintf(w, "    %s\n", e.Cost)
 		}

@@ -33,7 +33,7 @@ import recipe_posts
 import recipe_trace
 import recipe_versions
 import yaml
-from recipe_posts import cause, is_away
+from recipe_posts import cause, is_away, limited
 
 # The answers that the rollout of this task got so far; tasks that it starts share the list.
 ANSWERS = contextvars.ContextVar("answers", default=None)
@@ -321,7 +321,7 @@ class Observer:
             try:
                 return await method(*args, **kwargs)
             except Exception as e:  # atroposlib never looks at the task that evaluates, so its error would be lost
-                self.events.write("evaluation-failed", step=env.curr_step, error=f"{type(e).__name__}: {e}"[:1000])
+                self.events.write("evaluation-failed", step=env.curr_step, error=cause(e))
                 raise
             finally:
                 self.events.write("evaluated", step=env.curr_step)
@@ -369,7 +369,7 @@ class LastError:
             text = record.getMessage()
             if record.exc_info and record.exc_info[1] is not None:
                 text += f": {cause(record.exc_info[1])}"
-            self.text = " ".join(text.split())[:500]
+            self.text = limited(text)
         except Exception:
             pass  # a record that cannot be formatted
 

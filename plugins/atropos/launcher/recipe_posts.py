@@ -8,6 +8,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import json
 
 # (status, text) of the last answer to the post that this task makes; a list, which tasks that it starts share.
 ANSWER = contextvars.ContextVar("answer", default=None)
@@ -78,11 +79,34 @@ def watch_requests():
             text = ""
             if reply.status >= 400:
                 # aiohttp keeps what was read: whoever asks for the text afterwards gets it.
-                text = " ".join((await reply.text(errors="replace")).split())[:300]
+                text = message(await reply.text(errors="replace"))
             answer[:] = [reply.status, text]
         return reply
 
     aiohttp.ClientSession._request = watched
+
+
+def message(body):
+    """What a server says in the body of an error: the mistakes that FastAPI lists, each with its place, or the text."""
+    try:
+        detail = json.loads(body)["detail"]
+        if not isinstance(detail, str):
+            detail = "; ".join(".".join(map(str, d["loc"])) + ": " + d["msg"] for d in detail[:5])
+    except (ValueError, KeyError, TypeError):
+        detail = body
+    return limited(detail or body)
+
+
+def limited(text, most=2000):
+    """A text in one line. A longer one ends after a sentence, or else after a word."""
+    text = " ".join(text.split())
+    if len(text) <= most:
+        return text
+    head = text[:most]
+    end = max(head.rfind(". "), head.rfind("; ")) + 1
+    if end <= most // 2:
+        end = max(head.rfind(" "), most // 2)
+    return f"{head[:end]} … ({len(text) - end} more characters)"
 
 
 def is_away(error):
@@ -102,7 +126,7 @@ def behind(error):
 def cause(error):
     """The first error behind a retry, in one line."""
     error = behind(error)
-    return f"{type(error).__name__}: {error}"[:500]
+    return limited(f"{type(error).__name__}: {error}")
 
 
 def misshapen(env, group):

@@ -1,10 +1,12 @@
 package tools
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/recipe-rl/recipe/internal/samples"
@@ -60,9 +62,10 @@ func openRecord(dir string) (*source, error) {
 	}, close: func() error { reader.Close(); return nil }}, nil
 }
 
-// summaries are the groups of a record after one, limit of them at most.
+// summaries are the groups of a record after one, by id, limit of them at most. They are recorded in another order.
 func summaries(reader *samples.Reader, folder string, after uint64, limit int) []trajectories.Summary {
 	list, _ := reader.Groups()
+	slices.SortFunc(list, func(a, b *samples.Group) int { return cmp.Compare(a.ID, b.ID) })
 	out := []trajectories.Summary{}
 	for _, g := range list {
 		if g.ID <= after || len(out) == limit {

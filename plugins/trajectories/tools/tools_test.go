@@ -317,6 +317,28 @@ func TestAnswersAndLinesHaveALimit(t *testing.T) {
 	}
 }
 
+// Groups are recorded in the order in which their bodies are ready. Each is exported once, by rising id.
+func TestARecordIsExportedOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, err := samples.NewWriter(dir, samples.Limits{Bytes: 1 << 20}, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []uint64{1, 4, 2, 5, 3} {
+		w.Post(samples.Line{ID: id, Environment: "e", Sequences: 1, Tokens: 1}, fmt.Appendf(nil, `{"n":%d}`, id))
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	n, err := Export(t.Context(), ExportOptions{Target: Target{Dir: dir}}, &out)
+	want := `{"n":1}{"n":2}{"n":3}{"n":4}{"n":5}`
+	if err != nil || n != 5 || strings.Join(strings.Fields(out.String()), "") != want {
+		t.Errorf("%d groups, %v:\n%s", n, err, out.String())
+	}
+}
+
 // A record of samples, of an evaluation for one, is read like a store.
 func TestShowReadsARecordOfSamples(t *testing.T) {
 	t.Parallel()

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/errorbody"
 	"github.com/recipe-rl/recipe/internal/peer"
 )
 
@@ -38,13 +38,9 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("%s answered %d to %s %s: %s", e.Title, e.Status, e.Method, e.Path, Brief(e.Body))
 }
 
-// Brief shortens an answer for an error message.
+// Brief is the message of an answer, for an error.
 func Brief(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > 400 {
-		return text[:400] + "…"
-	}
-	return text
+	return errorbody.Text([]byte(text))
 }
 
 // maxAnswer bounds what is read of one answer; log-probabilities of a long text are the largest.

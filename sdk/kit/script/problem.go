@@ -80,6 +80,7 @@ func (p *problem) asError(doing, bundled string, own sdk.Packages) error {
 	if !theirs {
 		summary, trace = p.Message, ""
 	}
+	trace = withoutFrames(trace, bundled)
 	if doing != "" {
 		summary = doing + ": " + summary
 	}
@@ -125,6 +126,25 @@ func providing(module string, own sdk.Packages) string {
 		}
 	}
 	return ""
+}
+
+// withoutFrames is a trace without the frames of files in a folder.
+func withoutFrames(trace, folder string) string {
+	if folder == "" {
+		return trace
+	}
+	var kept []string
+	skip := false
+	for _, line := range strings.Split(trace, "\n") {
+		if name, ok := strings.CutPrefix(line, "  File \""); ok {
+			file, _, _ := strings.Cut(name, "\"")
+			skip = within(file, folder)
+		}
+		if !skip {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "\n")
 }
 
 // within reports whether a file lies in a folder.

@@ -41,6 +41,20 @@ func TestAProblemNamesALineThatTheUserCanCorrect(t *testing.T) {
 	}
 }
 
+// The frames of an environment that comes with recipe are not the user's.
+func TestATraceIsTheUsersPart(t *testing.T) {
+	t.Parallel()
+	const users = "  File \"/r/rewards.py\", line 3, in f\n    g()\n  File \"/usr/lib/json.py\", line 9, in g\n    h()"
+	const ours = "  File \"/r/.recipe/python/recipe_reward/reward.py\", line 102, in setup\n    self.setup_scoring()\n"
+	for bundled, want := range map[string]string{"/r/.recipe/python": users, "": ours + users} {
+		p := &problem{Message: "ValueError: x", File: "/r/rewards.py", Line: 3, Trace: ours + users}
+		var e *sdk.Error
+		if !errors.As(p.asError("", bundled, sdk.Packages{}), &e) || e.Detail != want {
+			t.Errorf("bundled %q: %q, want %q", bundled, e.Detail, want)
+		}
+	}
+}
+
 // A package that a user's file imports and that is not installed is no line to correct.
 func TestAMissingPackageHasItsRemedy(t *testing.T) {
 	t.Parallel()

@@ -140,6 +140,29 @@ def test_a_decorator_may_take_any_arguments(tmp_path: Path) -> None:
     made.setup()
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("d.csv", "prompt;answer\n1;2\n", "d.csv:1: the line of names has no comma, and fields that semicolons"),
+        ("d.csv", "prompt\tanswer\n1\t2\n", "one with tabs has a name that ends in .tsv"),
+        ("d.json", '{"train": [{"prompt": "1"}]}', "rows in its member 'train'; want a list of rows"),
+    ],
+)
+def test_files_of_another_form_are_named(tmp_path: Path, name: str, text: str, told: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=told):
+        read(name, tmp_path, split="", config="")
+
+
+def test_what_only_looks_like_another_form_is_read(tmp_path: Path) -> None:
+    for name, text, rows in (
+        ("d.csv", "prompt\na;b\n", [{"prompt": "a;b"}]),
+        ("d.json", '{"prompt": "1", "data": [1]}', [{"prompt": "1", "data": [1]}]),
+    ):
+        (tmp_path / name).write_text(text)
+        assert read(name, tmp_path, split="", config="").rows == rows
+
+
 def test_a_parquet_file_of_repeated_values_is_refused(tmp_path):
     """A megabyte of them would be gigabytes of rows."""
     pa = pytest.importorskip("pyarrow")

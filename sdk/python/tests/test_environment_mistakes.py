@@ -369,6 +369,31 @@ def test_a_file_that_ends_the_program_is_told(tmp_path: Path) -> None:
     assert problem["message"] == "SystemExit: it asked the program to end, with 2" and problem["line"] == 2
 
 
+def test_arguments_of_a_program_are_not_read(tmp_path: Path) -> None:
+    text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--w', required=True)\np.parse_args([])\n"
+    problem = described(tmp_path, text)["problem"]
+    assert problem["line"] == 4 and "trace" not in problem
+    told = ". argparse read arguments of a program, which has none here: call it below if __name__ == \"__main__\""
+    assert problem["message"] == f"SystemExit: it asked the program to end, with 2{told}"
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_where_a_relative_file_was_looked_for(tmp_path: Path, beside: bool) -> None:
+    if beside:
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "folder" / "w.txt").touch()
+    problem = described(tmp_path, "import os\nos.chdir('/')\nopen('folder/w.txt')\n")["problem"]
+    found = "it is" if beside else "for a file"
+    told = f"It was looked for in the working folder /; {found} in {tmp_path}: Path(__file__).parent / 'folder/w.txt'"
+    assert problem["message"].endswith(told) and problem["line"] == 3
+    problem = described(tmp_path, "open('folder/v.txt')\n")["problem"]
+    assert problem["message"].endswith(f"in the working folder {tmp_path}")
+    problem = described(tmp_path, "exec(compile(\"open('v.txt')\", '/no/such/folder/x.py', 'exec'))\n")["problem"]
+    assert problem["message"].endswith("No such file or directory: 'v.txt'")
+    for other in ("'/no/such/file'", "3000"):  # absolute; no name
+        assert "working folder" not in described(tmp_path, f"open({other})\n")["problem"]["message"]
+
+
 def test_a_file_whose_mistake_is_no_utf8_is_told(tmp_path: Path) -> None:
     problem = described(tmp_path, "raise OSError('caf\\udce9')\n")["problem"]
     assert problem["message"].startswith("OSError: caf") and problem["line"] == 1

@@ -28,6 +28,11 @@ class Rows:
         return f"{self.name}:{self.lines[index]}" if self.lines else f"row {index + 1} of {self.name}"
 
 
+#: Names under which files of several parts have their rows.
+SPLITS = ("train", "training", "test", "validation", "data", "rows", "examples", "instances", "questions")
+OTHERS = {";": "semicolons", "\t": "tabs"}  # what separates fields of tables that are named .csv
+
+
 def read(name: str, folder: Path, *, split: str, config: str) -> Rows:
     """The rows of a file, if name ends as one does, or of a directory, both below folder; else of the hub."""
     path = folder / name
@@ -77,6 +82,12 @@ def _json(name: str, path: Path) -> Rows:
             return _lines(name, text, path)
         raise ValueError(f"{path}: want a list of JSON objects, or one object a line: {e}") from e
     if isinstance(rows, dict):
+        for part in SPLITS:
+            if isinstance(rows.get(part), list) and rows[part] and isinstance(rows[part][0], dict):
+                raise ValueError(
+                    f"{path} is one object, with rows in its member {part!r}; want a list of rows. Write the list to a "
+                    f"file of its own: jq .{part} FILE > ROWS.json"
+                )
         return _lines(name, text, path)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"{path}: want a list of objects")
@@ -89,6 +100,13 @@ def _table(name: str, path: Path, delimiter: str) -> Rows:
     with io.StringIO(_text(path), newline="") as file:
         reader = csv.DictReader(file, delimiter=delimiter)
         rows, ends = [], list[int]()
+        names = reader.fieldnames or []
+        other = next((what for mark, what in OTHERS.items() if len(names) == 1 and mark in names[0]), "")
+        if other and delimiter == ",":
+            raise ValueError(
+                f"{path}:1: the line of names has no comma, and fields that {other} separate: {names[0]!r:.80}. "
+                "Separate the fields of all lines by commas; one with tabs has a name that ends in .tsv"
+            )
         try:
             for row in reader:
                 rows.append(_line(row, f"{path}:{reader.line_num}"))

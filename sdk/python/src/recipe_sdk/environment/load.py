@@ -143,8 +143,41 @@ def problem(error: BaseException) -> dict[str, Any]:
     elif own:
         here = [f for f in own if not installed(f.filename)] or own
         out.update(file=here[-1].filename, line=here[-1].lineno or 0, code=(here[-1].line or "").strip())
+        if isinstance(error, SystemExit):  # the frames behind that line are of what ends programs, such as argparse
+            out["message"] += _who_ended(own)
+            return out
+        out["message"] += _relative(error, Path(here[-1].filename).parent)
         out["trace"] = "".join(traceback.format_list([_plain(f) for f in own[-FRAMES:]])).rstrip()
     return out
+
+
+#: Modules that read the arguments of a program, and end it when they are not as declared.
+PARSERS = ("argparse", "optparse", "click", "fire", "absl")
+
+
+def _who_ended(frames: list[traceback.FrameSummary]) -> str:
+    """What to do where a parser of arguments has ended the program."""
+    for frame in frames:
+        for name in Path(frame.filename).with_suffix("").parts:
+            if name in PARSERS:
+                told = "read arguments of a program, which has none here"
+                return f'. {name} {told}: call it below if __name__ == "__main__"'
+    return ""
+
+
+def _relative(error: BaseException, folder: Path) -> str:
+    """Where a file was looked for that is not there, and that has a relative name."""
+    name = getattr(error, "filename", None)
+    if not isinstance(error, FileNotFoundError) or not isinstance(name, str) or not name or os.path.isabs(name):
+        return ""
+    try:
+        where = f". It was looked for in the working folder {os.getcwd()}"
+        if folder.samefile(os.getcwd()):
+            return where
+        found = "it is" if (folder / name).exists() else "for a file"
+    except (OSError, ValueError):  # a folder that is gone, or the file of code that is in none
+        return ""
+    return f"{where}; {found} in {folder}: Path(__file__).parent / {name!r}"
 
 
 def _plain(frame: traceback.FrameSummary) -> traceback.FrameSummary:
