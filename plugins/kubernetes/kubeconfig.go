@@ -273,8 +273,11 @@ func newClient(namespace, dir string, cluster clusterEntry, user userEntry) (*cl
 		transport.Proxy = http.ProxyURL(proxy)
 	}
 	return &client{server: strings.TrimSuffix(cluster.Server, "/"), namespace: namespace, who: who,
-		http: &http.Client{Transport: transport}}, nil
+		http: &http.Client{Transport: transport, CheckRedirect: stay}}, nil
 }
+
+// stay follows no redirect: an API server sends none, and what is asked holds the token and the Secrets of jobs.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // credentials are who asks.
 type credentials struct {
