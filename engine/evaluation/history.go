@@ -98,11 +98,11 @@ func Newest(beforeDir, afterDir string) ([]*Pair, error) {
 	}
 	pairs := []*Pair{}
 	for _, name := range names {
-		earlier, err := Results(Folder(beforeDir, name))
+		earlier, err := Results(beforeDir, name)
 		if err != nil {
 			return nil, err
 		}
-		after, err := Results(Folder(afterDir, name))
+		after, err := Results(afterDir, name)
 		if err != nil {
 			return nil, err
 		}
