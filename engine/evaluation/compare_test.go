@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -153,6 +154,15 @@ func TestResultsAreKept(t *testing.T) {
 	save("far", math.MaxInt64)
 	if got, err := Results(dir, "far"); err != nil || len(got) != 2 || got[0].Due != math.MinInt64 {
 		t.Errorf("of steps far apart: %v, %v", got, err)
+	}
+	outside := filepath.Join(t.TempDir(), "scores.jsonl")
+	away, err := filepath.Rel(dir, outside)
+	if err = errors.Join(err, os.WriteFile(outside, []byte("{}\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := &Result{Scores: away}
+	if _, err := Between(dir, elsewhere, dir, elsewhere); err == nil || !strings.Contains(err.Error(), "escapes") {
+		t.Errorf("scores outside of the run directory: %v", err)
 	}
 	run := t.TempDir() // a link in a run directory that came from elsewhere
 	if err := os.Symlink(filepath.Join(dir, "evaluations"), filepath.Join(run, "evaluations")); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -68,11 +69,11 @@ type Moment struct {
 
 // Between compares two results task by task. The folders are the directories of their runs.
 func Between(beforeDir string, earlier *Result, afterDir string, after *Result) (*Pair, error) {
-	old, _, err := ReadScores(filepath.Join(beforeDir, earlier.Scores))
+	old, err := earlier.scores(beforeDir)
 	if err != nil {
 		return nil, err
 	}
-	now, _, err := ReadScores(filepath.Join(afterDir, after.Scores))
+	now, err := after.scores(afterDir)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +89,13 @@ func Between(beforeDir string, earlier *Result, afterDir string, after *Result) 
 	}
 	add("score", MeanScore)
 	return p, nil
+}
+
+// scores reads the scores of a result. It may have come from elsewhere, and names no file outside of the run directory.
+func (r *Result) scores(runDir string) ([]sdk.TaskScore, error) {
+	from, _, err := regular.OpenIn(runDir, r.Scores)
+	out, _, err := readScores(from, err, filepath.Join(runDir, r.Scores))
+	return out, err
 }
 
 // Newest compares the newest results of the evaluations that two runs have in common, by name.

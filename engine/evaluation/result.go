@@ -218,8 +218,10 @@ func (r *Result) Save(folder string) error {
 	return nil
 }
 
-// mostResult is how many bytes a result may have.
-const mostResult = 16 << 20
+const (
+	mostResult = 16 << 20 // bytes of a result
+	mostPassAt = 1 << 10  // estimates of pass@k in it, each of which is compared over all tasks
+)
 
 // Results are the results of an evaluation block in a run directory, by step. A file that is none is left out: a result
 // is not worth a run. No link leads out of the directory, which may have come from elsewhere.
@@ -238,7 +240,7 @@ func Results(runDir, name string) ([]*Result, error) {
 		}
 		data, err := regular.ReadFileIn(runDir, filepath.Join(Folder("", name), e.Name()), mostResult)
 		var r Result
-		if err == nil && json.Unmarshal(data, &r) == nil && r.V == ResultVersion {
+		if err == nil && json.Unmarshal(data, &r) == nil && r.V == ResultVersion && len(r.Summary.PassAt) <= mostPassAt {
 			out = append(out, &r)
 		}
 	}
