@@ -72,3 +72,11 @@ func TestALongMessageIsShortened(t *testing.T) {
 		t.Errorf("the error has %d bytes", len(err.Error()))
 	}
 }
+
+func TestCredentialsWithoutEnd(t *testing.T) {
+	t.Parallel()
+	c := &credentials{dir: t.TempDir(), user: userEntry{Exec: &program{Command: "yes"}}}
+	if _, err := c.token(t.Context()); !errors.Is(err, bounded.ErrTooLarge) {
+		t.Errorf("got %v; want an error that it is too large", err)
+	}
+}
