@@ -43,7 +43,7 @@ class Levels:
             return self._levels[name]
 
     def _keep(self) -> None:
-        """Replaces the file in one step. Its folder may have come from elsewhere: the name cannot be guessed, so that no
+        """Replaces the file in one step. Its folder may have come from elsewhere: the name cannot be guessed, so no
         link or second name of another file is there."""
         with tempfile.NamedTemporaryFile("w", dir=self._file.parent, prefix=".levels-", delete=False) as f:
             try:
