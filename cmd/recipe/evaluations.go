@@ -72,7 +72,7 @@ compares the evaluations of two runs.`,
 func resultsOf(root, name string, step int64) (view.Evaluations, error) {
 	out := view.Evaluations{Name: name}
 	var err error
-	if out.Results, err = evaluation.Results(evaluation.Folder(root, name)); err != nil {
+	if out.Results, err = evaluation.Results(root, name); err != nil {
 		return out, err
 	}
 	at := len(out.Results) - 1

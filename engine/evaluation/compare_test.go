@@ -1,9 +1,13 @@
 package evaluation
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -129,17 +133,42 @@ func TestFailuresAreLeftOut(t *testing.T) {
 func TestResultsAreKept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, due := range []int64{25, 0, 100} {
-		r := &Result{V: ResultVersion, Name: "held_out", Due: due, Step: due}
-		if err := r.Save(dir); err != nil {
+	save := func(name string, due int64) {
+		t.Helper()
+		r := &Result{V: ResultVersion, Name: name, Due: due, Step: due}
+		if err := errors.Join(os.MkdirAll(Folder(dir, name), 0o700), r.Save(Folder(dir, name))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := Results(dir)
+	for _, due := range []int64{25, 0, 100} {
+		save("held_out", due)
+	}
+	got, err := Results(dir, "held_out")
 	if err != nil || len(got) != 3 || got[0].Due != 0 || got[2].Due != 100 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if got, err := Results(dir + "/none"); err != nil || got != nil {
+	if got, err := Results(dir, "none"); err != nil || got != nil {
 		t.Errorf("of no folder: %v, %v", got, err)
+	}
+	save("far", math.MinInt64)
+	save("far", math.MaxInt64)
+	if got, err := Results(dir, "far"); err != nil || len(got) != 2 || got[0].Due != math.MinInt64 {
+		t.Errorf("of steps far apart: %v, %v", got, err)
+	}
+	outside := filepath.Join(t.TempDir(), "scores.jsonl")
+	away, err := filepath.Rel(dir, outside)
+	if err = errors.Join(err, os.WriteFile(outside, []byte("{}\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := &Result{Scores: away}
+	if _, err := Between(dir, elsewhere, dir, elsewhere); err == nil || !strings.Contains(err.Error(), "escapes") {
+		t.Errorf("scores outside of the run directory: %v", err)
+	}
+	run := t.TempDir() // a link in a run directory that came from elsewhere
+	if err := os.Symlink(filepath.Join(dir, "evaluations"), filepath.Join(run, "evaluations")); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := Results(run, "held_out"); len(got) != 0 {
+		t.Errorf("%d results of another run are read through a link", len(got))
 	}
 }

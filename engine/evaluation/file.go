@@ -233,6 +233,11 @@ func (f *File) Close() error {
 // ReadScores are the tasks of a file of scores, by task, and its header.
 func ReadScores(path string) ([]sdk.TaskScore, Header, error) {
 	from, _, err := regular.Open(path)
+	return readScores(from, err, path)
+}
+
+// readScores reads an open file, and closes it. Err is why it could not be opened.
+func readScores(from *os.File, err error, path string) ([]sdk.TaskScore, Header, error) {
 	if err != nil {
 		return nil, Header{}, fmt.Errorf("read scores: %w", err)
 	}

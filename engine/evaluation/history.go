@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -68,11 +69,11 @@ type Moment struct {
 
 // Between compares two results task by task. The folders are the directories of their runs.
 func Between(beforeDir string, earlier *Result, afterDir string, after *Result) (*Pair, error) {
-	old, _, err := ReadScores(filepath.Join(beforeDir, earlier.Scores))
+	old, err := earlier.scores(beforeDir)
 	if err != nil {
 		return nil, err
 	}
-	now, _, err := ReadScores(filepath.Join(afterDir, after.Scores))
+	now, err := after.scores(afterDir)
 	if err != nil {
 		return nil, err
 	}
@@ -90,6 +91,13 @@ func Between(beforeDir string, earlier *Result, afterDir string, after *Result) 
 	return p, nil
 }
 
+// scores reads the scores of a result. It may have come from elsewhere, and names no file outside of the run directory.
+func (r *Result) scores(runDir string) ([]sdk.TaskScore, error) {
+	from, _, err := regular.OpenIn(runDir, r.Scores)
+	out, _, err := readScores(from, err, filepath.Join(runDir, r.Scores))
+	return out, err
+}
+
 // Newest compares the newest results of the evaluations that two runs have in common, by name.
 func Newest(beforeDir, afterDir string) ([]*Pair, error) {
 	names, err := Names(afterDir)
@@ -98,11 +106,11 @@ func Newest(beforeDir, afterDir string) ([]*Pair, error) {
 	}
 	pairs := []*Pair{}
 	for _, name := range names {
-		earlier, err := Results(Folder(beforeDir, name))
+		earlier, err := Results(beforeDir, name)
 		if err != nil {
 			return nil, err
 		}
-		after, err := Results(Folder(afterDir, name))
+		after, err := Results(afterDir, name)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package evaluation
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -216,13 +218,15 @@ func (r *Result) Save(folder string) error {
 	return nil
 }
 
-// mostResult is how many bytes a result may have.
-const mostResult = 16 << 20
+const (
+	mostResult = 16 << 20 // bytes of a result
+	mostPassAt = 1 << 10  // estimates of pass@k in it, each of which is compared over all tasks
+)
 
 // Results are the results of an evaluation block in a run directory, by step. A file that is none is left out: a result
-// is not worth a run.
-func Results(folder string) ([]*Result, error) {
-	entries, err := os.ReadDir(folder)
+// is not worth a run. No link leads out of the directory, which may have come from elsewhere.
+func Results(runDir, name string) ([]*Result, error) {
+	entries, err := os.ReadDir(Folder(runDir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -234,16 +238,12 @@ func Results(folder string) ([]*Result, error) {
 		if !strings.HasPrefix(e.Name(), "step_") || filepath.Ext(e.Name()) != ".json" {
 			continue
 		}
-		info, err := e.Info()
-		if err != nil || !info.Mode().IsRegular() || info.Size() > mostResult {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(folder, e.Name()))
+		data, err := regular.ReadFileIn(runDir, filepath.Join(Folder("", name), e.Name()), mostResult)
 		var r Result
-		if err == nil && json.Unmarshal(data, &r) == nil && r.V == ResultVersion {
+		if err == nil && json.Unmarshal(data, &r) == nil && r.V == ResultVersion && len(r.Summary.PassAt) <= mostPassAt {
 			out = append(out, &r)
 		}
 	}
-	slices.SortFunc(out, func(a, b *Result) int { return int(a.Due - b.Due) })
+	slices.SortFunc(out, func(a, b *Result) int { return cmp.Compare(a.Due, b.Due) })
 	return out, nil
 }

@@ -104,7 +104,7 @@ func (r Resolver) download(ctx context.Context, source string, checksum v1.Hash)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return unreachable(source, fmt.Errorf("the server answered %s", resp.Status))
+		return unreachable(source, fmt.Errorf("the server answered %d", resp.StatusCode)) // its text has any length
 	}
 	err = r.Store.put(checksum, -1, resp.Body)
 	var other *DigestError

@@ -63,6 +63,7 @@ const (
 	maxModule    = 64 << 20 // bytes of a module's archive, and of the files in it: they are compared with each load
 	maxPlatforms = 64       // manifests of a version
 	maxTags      = 100_000  // of a repository
+	maxTag       = 128      // bytes of one: what the specification of OCI allows
 )
 
 // The values of Manifest.Runtime.

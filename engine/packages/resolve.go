@@ -242,6 +242,9 @@ func releases(ctx context.Context, from repository) ([]*version.Version, error) 
 	}
 	var known []*version.Version
 	for _, tag := range tags {
+		if len(tag) > maxTag { // none that a registry could have; a version of megabytes takes seconds to read
+			continue
+		}
 		if v, err := version.NewSemver(versionOf(tag)); err == nil && v.Original() == v.String() {
 			known = append(known, v)
 		}

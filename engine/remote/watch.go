@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/sdk/executor"
 )
 
@@ -68,6 +69,9 @@ func (h *Hub) watchAll() {
 	}
 }
 
+// mostText is how many bytes of each text in an answer are kept: they are shown, and events hold them.
+const mostText = 4 << 10
+
 // askFor asks an executor for the status of its jobs. An executor that does not answer is asked again: its jobs may run
 // all the same. So may a job that an answer does not name: it is lost after several such answers.
 func (h *Hub) askFor(jobs []*Job) {
@@ -82,6 +86,9 @@ func (h *Hub) askFor(jobs []*Job) {
 		err = fmt.Errorf("%d answers for %d jobs", len(list), len(jobs))
 	}
 	for i, j := range jobs {
+		if err == nil {
+			list[i].Reason, list[i].Node = printable.Limit(list[i].Reason, mostText), printable.Limit(list[i].Node, mostText)
+		}
 		j.mu.Lock()
 		if j.unanswered = err; err == nil {
 			j.omitted = ""

@@ -99,7 +99,7 @@ func (r *Record) Compare(f *File, each func(*Group, Result) error) (Comparison, 
 		}
 		g, err := e.read()
 		if err != nil {
-			g = &Group{Key: e.key, Unable: err.Error(), Before: make([]*float64, e.group.Sequences)}
+			g = &Group{Key: e.key, Unable: err.Error(), Before: make([]*float64, max(0, min(e.group.Sequences, mostPairs)))}
 		}
 		c.add(g, result)
 		if each != nil {
@@ -201,7 +201,7 @@ func (c *comparing) change(g *Group, i int, before, after float64) {
 func (c *comparing) done() Comparison {
 	out := c.out
 	if n := float64(out.Compared); n > 0 {
-		out.Before, out.After = c.before/n, c.after/n
+		out.Before, out.After = finite(c.before/n), finite(c.after/n)
 		out.Equal, out.SameSign = float64(c.equal)/n, float64(c.sign)/n
 	}
 	if out.KendallGroups > 0 {
@@ -228,6 +228,14 @@ func (c *comparing) done() Comparison {
 	return out
 }
 
+// finite is a number that JSON has: scores near its largest one have an infinite sum.
+func finite(x float64) float64 {
+	if math.IsNaN(x) {
+		return 0
+	}
+	return max(-math.MaxFloat64, min(x, math.MaxFloat64))
+}
+
 func mean(x []float64) float64 {
 	sum := 0.0
 	for _, v := range x {
@@ -247,8 +255,14 @@ func sign(x float64) int {
 	return 0
 }
 
-// kendall is Kendall's tau-b; false: it is not defined, as all of one side are equal.
+// mostPairs is of how many rollouts each pair is compared. No environment makes groups of as many.
+const mostPairs = 4096
+
+// kendall is Kendall's tau-b; false: it is not defined, as all of one side are equal, or there are too many.
 func kendall(x, y []float64) (float64, bool) {
+	if len(x) > mostPairs {
+		return 0, false
+	}
 	var concordant, tiedX, tiedY, pairs float64
 	for i := range x {
 		for j := range i {

@@ -20,7 +20,7 @@ func FuzzRecordedGroup(f *testing.F) {
 	f.Add([]byte(`{"tokens":[[1]],"masks":[[-100,1]],"scores":[],"messages":[[{"role":"assistant"}]],"task":{}}`), 1)
 	f.Add([]byte(`{"tokens":[[1]],"masks":[],"scores":[1],"overrides":[null],"messages":[[1,{}]],"task":1}`), 1)
 	f.Fuzz(func(t *testing.T, body []byte, scored int) {
-		g, err := parse(Key{Record: "r", ID: 1}, body, scored%2 == 0)
+		g, err := entry{key: Key{Record: "r", ID: 1}, function: scored%2 == 0}.parse(body)
 		if err != nil {
 			return
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/recipe-rl/recipe/engine/transcript"
 	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -123,25 +124,31 @@ type Group struct {
 	prompt int    // tokens
 }
 
+// body is the recorded text of the group.
+func (e entry) body() (json.RawMessage, error) {
+	body, _, err := e.reader.Body(e.group)
+	return body, err
+}
+
 // read reads one group.
 func (e entry) read() (*Group, error) {
-	body, _, err := e.reader.Body(e.group)
+	body, err := e.body()
 	if err != nil {
 		return nil, err
 	}
-	return parse(e.key, body, e.function)
+	return e.parse(body)
 }
 
-func parse(key Key, body json.RawMessage, function bool) (*Group, error) {
-	var g trajectory.Group
-	if err := json.Unmarshal(body, &g); err != nil {
-		return nil, fmt.Errorf("read group %d of %s: %w", key.ID, key.Record, err)
+func (e entry) parse(body json.RawMessage) (*Group, error) {
+	g, err := transcript.Parse(body)
+	if err != nil {
+		return nil, fmt.Errorf("read group %d of %s: %w", e.key.ID, e.key.Record, err)
 	}
-	out := &Group{Key: key, Body: body}
+	out := &Group{Key: e.key, Body: body}
 	for i := range g.Tokens {
-		out.Before = append(out.Before, before(&g, i))
+		out.Before = append(out.Before, before(g, i))
 	}
-	out.Unable = out.fill(&g, function)
+	out.Unable = out.fill(g, e.function)
 	return out, nil
 }
 

@@ -3,6 +3,7 @@ package rescore
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 
@@ -20,8 +21,10 @@ type Scorer interface {
 const (
 	mostBytes = 48 << 20 // of a group: a plugin's process takes messages of 64 MiB
 	atOnce    = 64       // groups that are scored; what is scored of them is kept at once
-	// of the groups that are scored at once, by their tokens
+	// of the groups that are scored at once, by their tokens and by their text, whichever is more: the index of a record
+	// may have come from elsewhere, and name fewer tokens than there are
 	tokenBytes = 64
+	textBytes  = 16
 	memory     = 512 << 20
 )
 
@@ -51,13 +54,14 @@ func (r *Record) Fill(ctx context.Context, by Scorer, into *File, change func(*G
 		if w.known(e.key) {
 			continue
 		}
-		bytes := min(int64(e.group.Tokens)*tokenBytes, memory)
+		body, unread := e.body()
+		bytes := max(0, min(max(int64(e.group.Tokens)*tokenBytes, int64(len(body))*textBytes), memory))
 		if room.Acquire(working, bytes) != nil {
 			break
 		}
 		group.Go(func() error {
 			defer room.Release(bytes)
-			return w.score(working, e)
+			return w.score(working, e, body, unread)
 		})
 	}
 	return cmp.Or(group.Wait(), ctx.Err())
@@ -92,9 +96,12 @@ func (w *filling) add(r Result) error {
 	return w.into.Add(r)
 }
 
-// score scores one group.
-func (w *filling) score(ctx context.Context, e entry) error {
-	g, err := e.read()
+// score scores one group. Unread is why its text could not be read.
+func (w *filling) score(ctx context.Context, e entry, body json.RawMessage, unread error) error {
+	g, err := &Group{}, unread
+	if err == nil {
+		g, err = e.parse(body)
+	}
 	if err != nil {
 		g = &Group{Unable: err.Error()}
 	}

@@ -142,7 +142,7 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 		schedule: evaluation.Schedule{Start: of.AtStart, Every: of.Every, Period: periodOf(brings)},
 		folder:   evaluation.Folder(absolute(string(s.e.opts.Dir)), of.Name), woken: make(chan struct{}, 1),
 		steps: map[int]int64{}}
-	found, err := evaluation.Results(v.folder)
+	found, err := evaluation.Results(absolute(string(s.e.opts.Dir)), of.Name)
 	others := 0
 	for _, r := range found {
 		if !r.Comparable(v.blank()) {

@@ -74,8 +74,14 @@ func TryLockAs(dir Dir, command, build string) (*Lock, error) {
 
 // take opens and locks the file at path. The returned file is nil where it could not be opened. A file that has another
 // name, too, as in a backup of hard links, is replaced by one that has none: what is written next would be in both.
-func take(path string) (*os.File, error) {
-	for {
+func take(path string) (*os.File, error) { return takeIf(path, private.OneName) }
+
+// mostReplaced is how often take replaces a file: some file systems count no names, or not as others do, and then the
+// file that take has made is as good.
+const mostReplaced = 3
+
+func takeIf(path string, oneName func(path string) bool) (*os.File, error) {
+	for replaced := 0; ; {
 		f, err := private.OpenFile(path, os.O_CREATE|os.O_RDWR)
 		if err != nil {
 			return nil, err
@@ -89,12 +95,13 @@ func take(path string) (*os.File, error) {
 		}
 		switch now, err := os.Lstat(path); {
 		case err != nil || !os.SameFile(now, mine): // replaced since it was opened
-		case private.OneName(path):
+		case replaced == mostReplaced || oneName(path):
 			return f, nil
 		default:
 			if err := os.Remove(path); err != nil {
 				return nil, errors.Join(err, f.Close())
 			}
+			replaced++
 		}
 		_ = f.Close()
 	}

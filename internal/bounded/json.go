@@ -5,6 +5,12 @@ import "bytes"
 // FitsJSON reports whether JSON has at most so many values, and at most so many lists and objects within each other. It
 // looks before anything is decoded, and takes text that is no JSON for what it resembles.
 func FitsJSON(text []byte, values, depth int) bool {
+	_, fits := CountJSON(text, values, depth)
+	return fits
+}
+
+// CountJSON is FitsJSON, and returns how many values there are when they fit.
+func CountJSON(text []byte, values, depth int) (n int, fits bool) {
 	n, deep := 1, 0
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
@@ -19,10 +25,10 @@ func FitsJSON(text []byte, values, depth int) bool {
 			n++
 		}
 		if n > values || deep > depth {
-			return false
+			return n, false
 		}
 	}
-	return true
+	return n, true
 }
 
 // stringEnd is where the quote stands that ends a string.

@@ -18,8 +18,14 @@ import (
 // requestTimeout bounds one request: the API server may be restarting.
 const requestTimeout = 30 * time.Second
 
-// maxAnswer is the most that is read of an answer in JSON: a list of thousands of pods has some megabytes.
-const maxAnswer = 256 << 20
+const (
+	// maxAnswer is the most that is read of a list: one of thousands of nodes has a hundred megabytes.
+	maxAnswer = 256 << 20
+	// maxOne is the most that is read of another answer, about one resource.
+	maxOne = maxItem
+	// maxMessage is the most that is kept of a message, which is shown.
+	maxMessage = 2000
+)
 
 // client asks the API server.
 type client struct {
@@ -99,8 +105,10 @@ func (c *client) once(ctx context.Context, method, path string, body, out any) e
 		return nil
 	case io.Writer:
 		_, err = io.Copy(to, answer.Body)
+	case interface{ read(io.Reader) error }:
+		err = to.read(bounded.Reader(answer.Body, maxAnswer))
 	default:
-		err = json.NewDecoder(bounded.Reader(answer.Body, maxAnswer)).Decode(to)
+		err = json.NewDecoder(bounded.Reader(answer.Body, maxOne)).Decode(to)
 	}
 	if err != nil {
 		return fmt.Errorf("read the answer of the cluster: %w", err)
@@ -116,8 +124,17 @@ func refused(answer *http.Response) error {
 		said.Code, said.Reason = answer.StatusCode, http.StatusText(answer.StatusCode)
 		said.Message = errorbody.Text(data)
 	}
+	said.Message, said.Reason = brief(said.Message), brief(said.Reason)
 	if said.Code >= 500 || said.Code == http.StatusTooManyRequests {
 		return fmt.Errorf("%w: %w", executor.ErrUnreachable, said)
 	}
 	return said
+}
+
+// brief shortens a text of the cluster.
+func brief(text string) string {
+	if len(text) > maxMessage {
+		return strings.ToValidUTF8(text[:maxMessage], "") + "…"
+	}
+	return text
 }

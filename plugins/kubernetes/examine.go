@@ -56,7 +56,7 @@ type node struct {
 
 // fits checks that a node has the labels and the GPUs that a job asks for, where nodes may be listed.
 func (c *client) fits(ctx context.Context, j executor.Job, config Config) error {
-	var nodes struct{ Items []node }
+	var nodes list[node]
 	err := c.do(ctx, http.MethodGet, "/api/v1/nodes", nil, &nodes)
 	if isCode(err, http.StatusForbidden) {
 		return nil
@@ -185,14 +185,15 @@ func (c *client) rightsCheck(ctx context.Context, config Config) executor.Check 
 	return out
 }
 
+// quota is a quota of the namespace.
+type quota struct {
+	Metadata metadata
+	Status   struct{ Hard, Used map[string]string }
+}
+
 // quotaChecks say what of each quota is used; none when there are none or they may not be listed.
 func (c *client) quotaChecks(ctx context.Context) (out []executor.Check) {
-	var quotas struct {
-		Items []struct {
-			Metadata metadata
-			Status   struct{ Hard, Used map[string]string }
-		}
-	}
+	var quotas list[quota]
 	if err := c.do(ctx, http.MethodGet, c.core("resourcequotas"), nil, &quotas); err != nil {
 		return nil
 	}

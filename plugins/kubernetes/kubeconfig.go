@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -23,6 +22,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk/executor"
 )
@@ -273,8 +273,11 @@ func newClient(namespace, dir string, cluster clusterEntry, user userEntry) (*cl
 		transport.Proxy = http.ProxyURL(proxy)
 	}
 	return &client{server: strings.TrimSuffix(cluster.Server, "/"), namespace: namespace, who: who,
-		http: &http.Client{Transport: transport}}, nil
+		http: &http.Client{Transport: transport, CheckRedirect: stay}}, nil
 }
+
+// stay follows no redirect: an API server sends none, and what is asked holds the token and the Secrets of jobs.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // credentials are who asks.
 type credentials struct {
@@ -354,14 +357,18 @@ func (c *credentials) fromProgram(ctx context.Context) (printed, error) {
 		command = within(c.dir, command)
 	}
 	cmd := exec.CommandContext(ctx, command, p.Args...)
-	var out, said bytes.Buffer
+	out, said := bounded.Buffer{Limit: maxText}, bounded.Buffer{Limit: maxText}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &said, time.Second
 	info := fmt.Sprintf(`{"apiVersion":%q,"kind":"ExecCredential","spec":{"interactive":false}}`, p.APIVersion)
 	cmd.Env = append(os.Environ(), "KUBERNETES_EXEC_INFO="+info)
 	for _, e := range p.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
 	}
-	if err := cmd.Run(); err != nil {
+	err := cmd.Run()
+	if more := cmp.Or(out.Err(), said.Err()); more != nil {
+		return printed{}, fmt.Errorf("ask %s for credentials: what it printed is %w", p.Command, more)
+	}
+	if err != nil {
 		return printed{}, fmt.Errorf("ask %s for credentials: %w: %s %s", p.Command, cmp.Or(ctx.Err(), err),
 			strings.TrimSpace(said.String()), p.Hint)
 	}

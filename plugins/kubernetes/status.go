@@ -109,11 +109,11 @@ func (c *client) look(ctx context.Context, runs []string) (map[string]*seen, err
 	}
 	selector := "?labelSelector=" + url.QueryEscape(managedLabel+"=recipe,"+runLabel+" in ("+strings.Join(values, ",")+")")
 	// Pods first: a Job whose pod is not there yet is pending, but a Job that is not there has none.
-	var pods struct{ Items []pod }
+	var pods list[pod]
 	if err := c.do(ctx, http.MethodGet, c.core("pods")+selector, nil, &pods); err != nil {
 		return nil, err
 	}
-	var jobs struct{ Items []job }
+	var jobs list[job]
 	if err := c.do(ctx, http.MethodGet, c.jobs()+selector, nil, &jobs); err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (c *client) whyNone(ctx context.Context, jobs map[string]*seen) error {
 	if len(waiting) == 0 {
 		return nil
 	}
-	var events struct{ Items []event }
+	var events list[event]
 	err := c.do(ctx, http.MethodGet, c.core("events")+"?fieldSelector="+
 		url.QueryEscape("reason=FailedCreate,involvedObject.kind=Job"), nil, &events)
 	if isCode(err, http.StatusForbidden) {
@@ -171,7 +171,7 @@ func (c *client) find(ctx context.Context, h executor.Handle, jobs map[string]*s
 	} else if err != nil {
 		return nil, err
 	}
-	var pods struct{ Items []pod }
+	var pods list[pod]
 	err = c.do(ctx, http.MethodGet, c.core("pods")+"?labelSelector="+url.QueryEscape(jobLabel+"="+h.ID), nil, &pods)
 	found.pods = pods.Items
 	return found, err

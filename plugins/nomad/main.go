@@ -53,7 +53,7 @@ func open(config Config, _ string) (executor.Executor, error) {
 	}
 	c.Region = cmp.Or(config.Region, c.Region)
 	c.Namespace = cmp.Or(config.Namespace, c.Namespace)
-	client, err := nomad.NewClient(c)
+	client, err := newClient(c)
 	if err != nil {
 		return nil, &sdk.Error{Summary: "the settings of Nomad's client are wrong", Err: err,
 			Remedy: "correct the executor block or the environment variables NOMAD_*"}
@@ -103,6 +103,9 @@ func (c *cluster) Submit(ctx context.Context, j executor.Job) (executor.Handle, 
 	return h, c.explain(err)
 }
 
+// logs is the path of logs.
+const logs = "/v1/client/fs/logs/"
+
 // Logs implements executor.Executor.
 func (c *cluster) Logs(ctx context.Context, h executor.Handle, to io.Writer) error {
 	if h.ID != name(h.Key) {
@@ -113,7 +116,7 @@ func (c *cluster) Logs(ctx context.Context, h executor.Handle, to io.Writer) err
 		for _, stream := range []string{"stdout", "stderr"} {
 			q := query(ctx)
 			q.Params = map[string]string{"task": task, "type": stream, "plain": "true", "origin": "start"}
-			text, failed := c.client.Raw().Response("/v1/client/fs/logs/"+a.ID, q)
+			text, failed := c.client.Raw().Response(logs+a.ID, q)
 			if failed != nil {
 				err = errors.Join(err, failed)
 				continue

@@ -58,3 +58,39 @@ func TestAnAnswerWithoutTasks(t *testing.T) {
 		t.Errorf("logs of all jobs: %v", err)
 	}
 }
+
+// TestAnAnswerWithoutEnd fills no memory.
+func TestAnAnswerWithoutEnd(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, err := w.Write([]byte(`[{}`))
+		for part := []byte(strings.Repeat(",{}", 1<<16)); err == nil; _, err = w.Write(part) {
+		}
+	}))
+	defer server.Close()
+	x, err := open(Config{Address: server.URL}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.List(t.Context(), "run"); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("got %v; want an error that the answer has more than the limit", err)
+	}
+}
+
+// TestARedirectGetsNoToken: Go's client sends Nomad's header to every host.
+func TestARedirectGetsNoToken(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("asked with the token %q", r.Header.Get("X-Nomad-Token"))
+	}))
+	defer other.Close()
+	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	defer server.Close()
+	t.Setenv("NOMAD_TOKEN", "secret")
+	t.Setenv("NOMAD_ADDR", server.URL)
+	x, err := open(Config{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.List(t.Context(), "run"); err == nil {
+		t.Error("no error")
+	}
+}

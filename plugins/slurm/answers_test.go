@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/sdk/executor"
 )
 
@@ -243,5 +244,32 @@ func TestAnAnswerWithoutANameIsNone(t *testing.T) {
 		if st, err := shown(h, text); (err == nil) != known {
 			t.Errorf("%q: %+v, %v", text, st, err)
 		}
+	}
+}
+
+func TestWhatACommandPrintsIsBounded(t *testing.T) {
+	c := newCommands(t)
+	c.script("squeue", "exec yes 2>/dev/null")
+	start := time.Now()
+	_, err := c.x.List(t.Context(), "run")
+	if !errors.Is(err, bounded.ErrTooLarge) || time.Since(start) > commandTimeout/2 {
+		t.Errorf("after %s: %v; want an error that it printed too much", time.Since(start), err)
+	}
+}
+
+func TestACommandThatLeavesItsOutputOpen(t *testing.T) {
+	c := newCommands(t)
+	c.script("squeue", "sleep 40 &")
+	start := time.Now()
+	if _, err := c.x.List(t.Context(), "run"); err != nil || time.Since(start) > 20*time.Second {
+		t.Errorf("after %s: %v; want an answer without the wrapper's child", time.Since(start), err)
+	}
+}
+
+// script replaces a command.
+func (c *commands) script(name, text string) {
+	c.Helper()
+	if err := os.WriteFile(filepath.Join(c.bin(), name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+		c.Fatal(err)
 	}
 }

@@ -3,7 +3,6 @@
 package slurm
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
@@ -70,8 +70,15 @@ func New(c Config, dir string) executor.Executor {
 	return &slurm{config: c, dir: dir, over: map[executor.Handle]executor.Status{}}
 }
 
-// commandTimeout bounds one command: slurmctld may be restarting.
-const commandTimeout = time.Minute
+const (
+	// commandTimeout bounds one command: slurmctld may be restarting.
+	commandTimeout = time.Minute
+	// closeAfter is how long after a command its output is waited for: a site's wrapper may leave a process that keeps it
+	// open. What the command has printed counts.
+	closeAfter = time.Second
+	// maxPrinted is the most that is read of what a command prints: a queue of a hundred thousand jobs has 20 MB.
+	maxPrinted = 64 << 20
+)
 
 // run runs a command of Slurm and returns what it has printed to stdout.
 func run(ctx context.Context, stdin string, argv ...string) (string, error) {
@@ -83,13 +90,18 @@ func execute(ctx context.Context, stdin string, argv ...string) (stdout, stderr 
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	var out, printed bytes.Buffer
+	out, printed := bounded.Buffer{Limit: maxPrinted}, bounded.Buffer{Limit: maxPrinted}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &printed
+	cmd.WaitDelay = closeAfter
 	cmd.Env = append(withoutFilters(os.Environ()), "LC_ALL=C", "SLURM_TIME_FORMAT=standard")
 	if argv[0] == "sbatch" {
 		cmd.Env = append(jobEnvironment(os.Environ()), "SLURM_TIME_FORMAT=standard")
 	}
-	if err := cmd.Run(); err != nil {
+	err = cmd.Run()
+	switch more := cmp.Or(out.Err(), printed.Err()); {
+	case more != nil:
+		return "", "", fmt.Errorf("%s: what it printed is %w", argv[0], more)
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
 		if errors.Is(err, exec.ErrNotFound) {
 			return "", "", fmt.Errorf("%s is not installed here: run recipe on a machine with Slurm's commands, such as a "+
 				"login node: %w", argv[0], executor.ErrUnreachable)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/evaluation"
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/recipetest"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -91,6 +92,7 @@ func TestNamesForgeNoLines(t *testing.T) {
 	if err := Outputs(&out, "", map[string]state.RecordedOutput{name: {}}); err != nil {
 		t.Fatal(err)
 	}
+	findings(&out, Style{}, []plan.Finding{{Summary: name}})
 	TestResult(&out, Style{}, &recipetest.Result{File: name})
 	scores := Scores{Policy: name, Summary: evaluation.Summary{Failed: 1, Reasons: map[string]int{name: 1}}}
 	tried := Tried{Policy: name, Groups: []TriedGroup{{Completions: []TriedCompletion{{

@@ -248,7 +248,9 @@ func findings(w io.Writer, s Style, all []plan.Finding) {
 		case "warning":
 			head = s.Yellow("Warning")
 		}
-		fmt.Fprintf(w, "%s: %s: %s%s\n", head, f.Subject(), f.Summary, place(s, f))
+		// A line of it may be that of a cluster's answer, and must not look like one of the plan.
+		summary := strings.ReplaceAll(strings.TrimSpace(f.Summary), "\n", "\n  ")
+		fmt.Fprintf(w, "%s: %s: %s%s\n", head, f.Subject(), summary, place(s, f))
 		for _, line := range strings.Split(strings.TrimSpace(f.Detail), "\n") {
 			if line != "" {
 				fmt.Fprintf(w, "  %s\n", line)

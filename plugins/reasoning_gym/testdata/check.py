@@ -1,9 +1,11 @@
 """Answers the tasks by their own solutions, and looks at what follows. The argument is a folder for the state."""
 
+import os
 import sys
 from pathlib import Path
 
 from recipe_reasoning_gym.gym import DatasetSpec, ReasoningGym, Settings
+from recipe_reasoning_gym.levels import Levels
 from recipe_sdk import Completion
 from recipe_sdk.environment.base import Context
 
@@ -68,3 +70,24 @@ for task in env.held_out() * 2:
     answer(env, task)
 assert env.next().data.level == 1, "an evaluation raises the level"
 assert make(datasets=rising).next().data.level == 1, "a restart forgets the level"
+
+# The file may have come from elsewhere: what it names is neither read nor written, and what it holds ends nothing.
+kept = Path(sys.argv[1], "levels.json")
+other = Path(sys.argv[1], "other")
+for content in ('{"chain_sum": 5}', '{"chain_sum": "5"}', "[1]", "[" * 100_000, "nonsense"):
+    other.write_text(content)
+    kept.unlink(missing_ok=True)
+    kept.symlink_to(other)
+    link = kept.with_suffix(".new")
+    link.unlink(missing_ok=True)
+    link.symlink_to(other)
+    levels = Levels(kept, {"chain_sum": 0}, 1, 0.5)
+    assert levels.level("chain_sum") == 0, "a link is followed"
+    assert levels.scored("chain_sum", 0, 1.0) == 1
+    assert other.read_text() == content, "another file is written"
+    assert not kept.is_symlink() and Levels(kept, {"chain_sum": 0}, 1, 0.5).level("chain_sum") == 1
+    kept.write_text(content)
+    Levels(kept, {"chain_sum": 0}, 1, 0.5)
+kept.unlink()
+os.mkfifo(kept)
+assert Levels(kept, {"chain_sum": 0}, 1, 0.5).level("chain_sum") == 0, "a pipe holds it up"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
+import tempfile
 import threading
 from collections import deque
 from pathlib import Path
@@ -18,9 +21,7 @@ class Levels:
         self._lock = threading.Lock()
         self._levels = dict(start)
         self._scores: dict[str, deque[float]] = {name: deque(maxlen=window) for name in start}
-        if file.is_file():
-            kept = json.loads(file.read_text())
-            self._levels.update((name, max(level, start[name])) for name, level in kept.items() if name in start)
+        self._levels.update((name, max(level, start[name])) for name, level in read(file).items() if name in start)
 
     def level(self, name: str) -> int:
         with self._lock:
@@ -38,7 +39,34 @@ class Levels:
                 return None
             scores.clear()
             self._levels[name] += 1
-            partial = self._file.with_suffix(".new")
-            partial.write_text(json.dumps(self._levels))
-            partial.replace(self._file)
+            self._keep()
             return self._levels[name]
+
+    def _keep(self) -> None:
+        """Replaces the file in one step. Its folder may have come from elsewhere: the name cannot be guessed, so no
+        link or second name of another file is there."""
+        with tempfile.NamedTemporaryFile("w", dir=self._file.parent, prefix=".levels-", delete=False) as f:
+            try:
+                json.dump(self._levels, f)
+                f.flush()
+                os.replace(f.name, self._file)
+            except BaseException:
+                os.unlink(f.name)
+                raise
+
+
+MOST_BYTES = 1 << 20  # of the file
+
+
+def read(file: Path) -> dict[str, int]:
+    """The levels in a file; none where it is not there, is no regular file, or holds something else."""
+    try:
+        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as f:
+            if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
+                return {}
+            kept = json.loads(f.read(MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(kept, dict):
+        return {}
+    return {name: level for name, level in kept.items() if type(level) is int}

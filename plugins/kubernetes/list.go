@@ -1,0 +1,82 @@
+package kubernetes
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/recipe-rl/recipe/internal/bounded"
+)
+
+// list is an answer with many resources. They are decoded one by one, and counted before: three bytes of JSON can take
+// two hundred of memory, and a server that is wrong, or not ours, must not take that of the engine.
+type list[T any] struct{ Items []T }
+
+// Limits of a list. A cluster has at most 5,000 nodes, and a run some thousand pods.
+const (
+	maxItems  = 100_000
+	maxItem   = 4 << 20 // bytes: the cluster's own store keeps nothing above 1.5 MiB
+	maxValues = 8 << 20 // of JSON, in all items; a pod has some hundred
+	maxDepth  = 100
+)
+
+// read decodes an answer.
+func (l *list[T]) read(from io.Reader) error {
+	d := json.NewDecoder(from)
+	if err := begin(d, '{'); err != nil {
+		return err
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		if name == "items" {
+			err = l.items(d)
+		} else {
+			var other json.RawMessage
+			err = d.Decode(&other)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := d.Token()
+	return err
+}
+
+// begin reads the bracket that begins an object or a list.
+func begin(d *json.Decoder, bracket json.Delim) error {
+	t, err := d.Token()
+	if err == nil && t != bracket {
+		err = errors.New("it is no list of resources")
+	}
+	return err
+}
+
+func (l *list[T]) items(d *json.Decoder) error {
+	if err := begin(d, '['); err != nil {
+		return err
+	}
+	left := maxValues
+	for d.More() {
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return err
+		}
+		n, fits := bounded.CountJSON(raw, left, maxDepth)
+		if !fits || len(raw) > maxItem || len(l.Items) == maxItems {
+			return fmt.Errorf("%w: a list has at most %d resources of %d bytes, with %d values in all", bounded.ErrTooLarge,
+				maxItems, maxItem, maxValues)
+		}
+		left -= n
+		var item T
+		if err := json.Unmarshal(raw, &item); err != nil {
+			return err
+		}
+		l.Items = append(l.Items, item)
+	}
+	_, err := d.Token()
+	return err
+}
