@@ -66,10 +66,21 @@ func checkBest(held evaluations, blocks []*Block) (diags hcl.Diagnostics) {
 		where := "best_metric of " + b.Addr.String()
 		i := slices.IndexFunc(held.held, func(e *decode.Evaluation) bool { return e.Name == name })
 		metric := keeps.Metric
-		if i >= 0 && number == "" {
+		switch {
+		case i < 0 && slices.Contains(held.unread, name):
+			continue // it is reported
+		case i < 0:
+			var known []string
+			for _, e := range held.held {
+				known = append(known, decode.EvaluationPrefix+e.Name)
+			}
+			diags = append(diags, errorOf(b, b.Range, "Unknown metric", fmt.Sprintf("%s is %q, and the recipe has no block "+
+				"evaluation.%s.%s", where, keeps.Metric, name, diagnostic.DidYouMean(decode.EvaluationPrefix+name, known))))
+			continue
+		case number == "":
 			metric = held.held[i].MetricName(held.held[i].Main())
 		}
-		if wrong := checkEvaluationMetric(metric, where, held, b.Range); wrong != nil || i < 0 {
+		if wrong := checkEvaluationMetric(metric, where, held, b.Range); wrong != nil {
 			diags = append(diags, wrong...)
 			continue
 		}
