@@ -175,7 +175,8 @@ func unsaved(e *decode.Evaluation, keeps Keeps, period int64) string {
 	if keeps.Every == 0 {
 		saved = "a checkpoint at the end alone"
 	}
-	return fmt.Sprintf("evaluation.%s evaluates every %d steps, and the trainer writes %s: %d of %d evaluated steps (%s) have "+
-		"no checkpoint that could be kept as the best. Let the interval of evaluations be a multiple of that of checkpoints.",
+	return fmt.Sprintf("evaluation.%s evaluates every %d steps, and the trainer writes %s: %d of %d evaluated steps (%s) "+
+		"have no checkpoint that could be kept as the best. Let the interval of evaluations be a multiple of that of "+
+		"checkpoints.",
 		e.Name, e.Every, saved, count, all, strings.Join(without, ", "))
 }

@@ -15,7 +15,8 @@ var layers = [][]string{
 	{ // leaves: they know nothing of a plugin
 		"internal/lazyregexp", "internal/nearest", "internal/regular", "internal/peer", "internal/listener",
 		"internal/disk", "internal/bounded",
-		"internal/openfiles", "internal/evaluated", "internal/web", "sdk/proxy", "internal/redact", "internal/tail", "internal/temporary",
+		"internal/openfiles", "internal/evaluated",
+		"internal/web", "sdk/proxy", "internal/redact", "internal/tail", "internal/temporary",
 		"internal/samples", "internal/concurrency", "internal/delta", "internal/promtext", "internal/disk/disktest",
 		"sdk/kind", "sdk/transport", "sdk/protocol", "sdk/spec", "sdk/pluginpb", "sdk/proc", "sdk/trace", "sdk/outputs",
 		"sdk/python", "sdk/trajectory", "sdk/trajectory/zstd", "internal/handshake", "internal/hermes",

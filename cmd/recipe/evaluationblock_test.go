@@ -211,7 +211,8 @@ func TestTheBestCheckpointOutlivesKills(t *testing.T) {
 	}
 	a, _ := addr.Parse("trainer.tiny.policy")
 	b := rec.Blocks[a].Best
-	if b == nil || b.Step != best || b.Path != filepath.Join(folder, want[0]) || b.Metric != "evaluation/held_out/pass@1" ||
+	if b == nil || b.Step != best || b.Path != filepath.Join(folder, want[0]) ||
+		b.Metric != "evaluation/held_out/pass@1" ||
 		string(rec.Outputs["best"].Value) != fmt.Sprintf("%q", b.Path) {
 		t.Errorf("recorded %+v, output %s; the best is of step %d", b, rec.Outputs["best"].Value, best)
 	}

@@ -23,6 +23,8 @@ func results(done int64, values map[int64]float64) evaluated.File {
 
 func TestTheBestAndTheWaitingStay(t *testing.T) {
 	t.Parallel()
+	three := results(75, map[int64]float64{25: 0.2, 50: 0.6, 75: 0.4})
+	two, one := results(50, map[int64]float64{25: 0.2, 50: 0.6}), map[int64]float64{25: 0.2}
 	for name, c := range map[string]struct {
 		file   evaluated.File
 		metric string
@@ -31,18 +33,20 @@ func TestTheBestAndTheWaitingStay(t *testing.T) {
 		want   []int64
 		warn   string
 	}{
-		"best":           {results(75, map[int64]float64{25: 0.2, 50: 0.6, 75: 0.4}), "pass@1", []int64{25, 50, 75, 100}, 1, []int64{50}, ""},
-		"two":            {results(75, map[int64]float64{25: 0.2, 50: 0.6, 75: 0.4}), "pass@1", []int64{25, 50, 75, 100}, 2, []int64{50, 75}, ""},
-		"main":           {results(50, map[int64]float64{25: 0.2, 50: 0.6}), "", []int64{25, 50, 60}, 1, []int64{50}, ""},
-		"another metric": {results(50, map[int64]float64{25: 0.2, 50: 0.6}), "score", []int64{25, 50, 60}, 1, []int64{25}, ""},
-		"equal":          {results(50, map[int64]float64{25: 0.5, 50: 0.5}), "pass@1", []int64{25, 50, 60}, 1, []int64{50}, ""},
-		"not evaluated":  {results(25, map[int64]float64{25: 0.2}), "pass@1", []int64{10, 25, 30, 40}, 1, []int64{25}, ""},
-		"waits":          {results(25, map[int64]float64{25: 0.2}), "pass@1", []int64{25, 50, 55}, 1, []int64{25, 50}, ""},
-		"failed":         {results(50, map[int64]float64{25: 0.2}), "pass@1", []int64{25, 50, 55}, 1, []int64{25}, ""},
+		"best":           {three, "pass@1", []int64{25, 50, 75, 100}, 1, []int64{50}, ""},
+		"two":            {three, "pass@1", []int64{25, 50, 75, 100}, 2, []int64{50, 75}, ""},
+		"main":           {two, "", []int64{25, 50, 60}, 1, []int64{50}, ""},
+		"another metric": {two, "score", []int64{25, 50, 60}, 1, []int64{25}, ""},
+		"equal": {results(50, map[int64]float64{25: 0.5, 50: 0.5}), "pass@1", []int64{25, 50, 60}, 1,
+			[]int64{50}, ""},
+		"not evaluated": {results(25, one), "pass@1", []int64{10, 25, 30, 40}, 1, []int64{25}, ""},
+		"waits":         {results(25, one), "pass@1", []int64{25, 50, 55}, 1, []int64{25, 50}, ""},
+		"failed":        {results(50, one), "pass@1", []int64{25, 50, 55}, 1, []int64{25}, ""},
 		"too many": {results(0, nil), "pass@1", []int64{25, 50, 75, 80}, 1, []int64{50, 75},
 			"step 25 is not kept any longer"},
-		"newest is best": {results(50, map[int64]float64{25: 0.2, 50: 0.6}), "pass@1", []int64{25, 50}, 1, []int64{50}, ""},
-		"no evaluation":  {evaluated.File{}, "pass@1", []int64{1, 2, 3, 4, 5}, 1, []int64{1, 2, 3}, "has no evaluation held_out"},
+		"newest is best": {two, "pass@1", []int64{25, 50}, 1, []int64{50}, ""},
+		"no evaluation": {evaluated.File{}, "pass@1", []int64{1, 2, 3, 4, 5}, 1, []int64{1, 2, 3},
+			"has no evaluation held_out"},
 	} {
 		folder := t.TempDir()
 		if err := c.file.Write(folder); err != nil {
@@ -50,7 +54,8 @@ func TestTheBestAndTheWaitingStay(t *testing.T) {
 		}
 		metric := strings.TrimSuffix("evaluation/held_out/"+c.metric, "/")
 		got, warning := evaluated.Keep(folder, metric, c.all, c.all[:len(c.all)-1], c.best)
-		if slices.Sort(got); !slices.Equal(got, c.want) || !strings.Contains(warning, c.warn) || c.warn == "" && warning != "" {
+		if slices.Sort(got); !slices.Equal(got, c.want) || !strings.Contains(warning, c.warn) ||
+			c.warn == "" && warning != "" {
 			t.Errorf("%s: kept %v (%q), want %v (%q)", name, got, warning, c.want, c.warn)
 		}
 	}

@@ -40,8 +40,8 @@ func removeUnfinished(folder string) {
 	}
 }
 
-// obsolete lists the checkpoints beyond the newest few, but for those that are kept for their evaluation. What cannot be
-// decided is a warning.
+// obsolete lists the checkpoints beyond the newest few, but for those that are kept for their evaluation. What cannot
+// be decided is a warning.
 func obsolete(folder string, keep, best int, metric string) (paths []string, warning string) {
 	all := checkpoints(folder)
 	beyond := all[min(keep, len(all)):]

@@ -101,8 +101,8 @@ func (t *training) Validate(c TrainerConfig) []spec.Problem {
 	switch {
 	case c.Best != "" && !strings.HasPrefix(c.Best, evaluated.Prefix):
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("best_metric"),
-			Summary: "best_metric names no evaluation", Detail: fmt.Sprintf("Trainer tiny keeps checkpoints by results of an "+
-				"evaluation block alone: expected evaluation.NAME or \"evaluation/NAME/METRIC\"; got %q.", c.Best)})
+			Summary: "best_metric names no evaluation", Detail: fmt.Sprintf("Trainer tiny keeps checkpoints by results of "+
+				"an evaluation block alone: expected evaluation.NAME or \"evaluation/NAME/METRIC\"; got %q.", c.Best)})
 	case c.KeepBest > 0 && c.Best == "":
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("keep_best"),
 			Summary: "keep_best needs best_metric", Detail: "Name the evaluation block that decides: best_metric = " +

@@ -164,12 +164,12 @@ func (c *Checkpoints) Problems() []spec.Problem {
 	case c == nil:
 	case c.By != "" && c.BestMetric != "" && c.BestMetric != "reward/mean":
 		problems = append(problems, spec.Problem{Path: at.GetAttr("by"),
-			Summary: "by and best_metric exclude each other", Detail: "Each decides which checkpoint is the best. Leave one " +
-				"of them out."})
+			Summary: "by and best_metric exclude each other", Detail: "Each decides which checkpoint is the best. Leave " +
+				"one of them out."})
 	case c.By != "" && !strings.HasPrefix(c.By, evaluated.Prefix):
 		problems = append(problems, spec.Problem{Path: at.GetAttr("by"),
-			Summary: "by names no evaluation", Detail: fmt.Sprintf("Expected evaluation.NAME, the name of an evaluation block; "+
-				"got %q. For a metric of the trainer, write best_metric.", c.By)})
+			Summary: "by names no evaluation", Detail: fmt.Sprintf("Expected evaluation.NAME, the name of an evaluation "+
+				"block; got %q. For a metric of the trainer, write best_metric.", c.By)})
 	case c.KeepBest == 0 && c.By != "":
 		problems = append(problems, spec.Problem{Path: at.GetAttr("by"), Warning: true,
 			Summary: "by has no effect", Detail: "keep_best is 0. Set keep_best, or leave it out."})

@@ -10,9 +10,9 @@ from recipe_sdk.checkpoint import MARKER, complete, prune
 from recipe_sdk.settings import RunSettings
 
 
-def write(folder, values, done, **change):
+def write(folder, values, done):
     results = [{"step": n, "due": n, "metrics": {"pass@1": v, "score": -v}} for n, v in values.items()]
-    block = {"name": "held_out", "metric": "pass@1", "every": 25, "period": 1, "done": done, "results": results, **change}
+    block = {"name": "held_out", "metric": "pass@1", "every": 25, "period": 1, "done": done, "results": results}
     (folder / evaluated.FILE).write_text(json.dumps({"v": 1, "evaluations": [block]}))
 
 
@@ -77,11 +77,12 @@ def link(path):
     ("make", "why"),
     [
         (lambda path: None, "No such file"), (lambda path: os.mkfifo(path), "not a regular file"), (link, "ymbolic"),
-        (lambda path: path.write_text('{"v": 2}'), "format version 1"), (lambda path: path.write_text("{"), "Expecting"),
+        (lambda path: path.write_text('{"v": 2}'), "format version 1"),
+        (lambda path: path.write_text("{"), "Expecting"),
         (lambda path: path.write_text('{"v": 1, "evaluations": 3}'), "iterable"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_none_removes_nothing_kept(tmp_path, make, why):
     make(tmp_path / evaluated.FILE)
     kept, (warning,) = left(tmp_path, [5, 6, 7, 8, 9], "evaluation/held_out")
-    assert kept == [5, 6, 7, 9] and warning.startswith("it is not known which checkpoint is the best") and why in warning
+    assert kept == [5, 6, 7, 9] and "it is not known which checkpoint is the best" in warning and why in warning
