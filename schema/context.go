@@ -8,6 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -22,7 +23,8 @@ func (ev *evaluation) context(exprs []*expression, mi *moduleInstance) *hcl.Eval
 			c.add(ev, &e.refs[i], mi)
 		}
 	}
-	if c.vars == nil && c.locals == nil && c.blocks == nil && c.modules == nil && !c.path && c.task == nil {
+	if c.vars == nil && c.locals == nil && c.blocks == nil && c.modules == nil && !c.path && c.task == nil &&
+		c.evaluations == nil {
 		return ev.p.base
 	}
 	ctx := ev.p.base.NewChild()
@@ -47,6 +49,7 @@ type contents struct {
 	modulesValue map[string]cty.Value
 	path         bool
 	task         map[string]cty.Value // by member: the text that stands for it
+	evaluations  map[string]cty.Value // by name: how the names of its metrics begin
 }
 
 func (c *contents) add(ev *evaluation, ref *reference, mi *moduleInstance) {
@@ -54,6 +57,8 @@ func (c *contents) add(ev *evaluation, ref *reference, mi *moduleInstance) {
 	switch {
 	case n == nil && ref.root == "task":
 		put(&c.task, ref.output, func() cty.Value { return cty.StringVal(spec.TaskMember(ref.output)) })
+	case n == nil && ref.root == "evaluation":
+		put(&c.evaluations, ref.output, func() cty.Value { return cty.StringVal(decode.EvaluationPrefix + ref.output) })
 	case n == nil:
 		c.path = c.path || ref.root == "path"
 	case n.variable != nil:
@@ -109,6 +114,9 @@ func (c *contents) variables(mi *moduleInstance) map[string]cty.Value {
 	}
 	if c.modulesValue != nil {
 		out["module"] = cty.ObjectVal(c.modulesValue)
+	}
+	if c.evaluations != nil {
+		out["evaluation"] = cty.ObjectVal(c.evaluations)
 	}
 	if c.task != nil {
 		out["task"] = cty.ObjectVal(c.task)

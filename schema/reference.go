@@ -20,8 +20,9 @@ import (
 
 // reference is one use of a name.
 type reference struct {
-	node    *node                // variable, local, block or module call; nil for path, count, each, self, task
-	output  string               // of a module call: the output that is used; "" for all. Of task: the member
+	node *node // variable, local, block or module call; nil for path, count, each, self, task
+	// Of a module call: the output that is used; "" for all. Of task: the member. Of evaluation: the name.
+	output  string
 	key     *addr.Key            // instance that is written out; nil: all, or keyExpr
 	keyExpr hclsyntax.Expression // instance that an expression gives
 	rng     hcl.Range
@@ -193,6 +194,10 @@ func (r *resolver) resolve(t hcl.Traversal, indexed bool) (reference, *hcl.Diagn
 		return r.module(ref, t, m)
 	case "path":
 		return ref, oneOf(t, "path", "module", "root")
+	case "evaluation":
+		var d *hcl.Diagnostic
+		ref.output, d = r.evaluation(t)
+		return ref, d
 	case "count":
 		if !r.count {
 			return ref, diagnostic.Problem(ref.rng, "No count here",
@@ -235,6 +240,27 @@ func (r *resolver) resolve(t hcl.Traversal, indexed bool) (reference, *hcl.Diagn
 	}
 }
 
+// evaluation is the name of an evaluation block of the recipe: evaluation.NAME is the text evaluation/NAME, with which
+// the names of its metrics begin.
+func (r *resolver) evaluation(t hcl.Traversal) (name string, d *hcl.Diagnostic) {
+	var known []string
+	for _, o := range r.p.root.module.source.Observers {
+		if o.Kind == "evaluation" {
+			known = append(known, o.Name)
+		}
+	}
+	name, ok := parse.AttrStep(t, 1)
+	if !ok || len(t) > 2 {
+		return "", diagnostic.Problem(t.SourceRange(), "Incomplete reference", "Expected evaluation.NAME, the name of an "+
+			"evaluation block. A metric of it is named in quotes, for example \"evaluation/NAME/pass@1\".")
+	}
+	if !slices.Contains(known, name) {
+		return "", diagnostic.Problem(t.SourceRange(), "Undeclared block", fmt.Sprintf("There is no block evaluation.%s.%s",
+			name, diagnostic.DidYouMean(name, known)))
+	}
+	return name, nil
+}
+
 func oneOf(t hcl.Traversal, root string, names ...string) *hcl.Diagnostic {
 	if name, ok := parse.AttrStep(t, 1); ok && slices.Contains(names, name) {
 		return nil
@@ -245,13 +271,13 @@ func oneOf(t hcl.Traversal, root string, names ...string) *hcl.Diagnostic {
 
 func (r *resolver) unknownRoot(t hcl.Traversal) *hcl.Diagnostic {
 	name := t.RootName()
-	roots := []string{"var", "local", "module", "path", "count", "each"}
+	roots := []string{"var", "local", "module", "path", "evaluation", "count", "each"}
 	roots = append(roots, slices.Sorted(maps.Keys(r.globals))...)
 	for _, k := range kind.All() {
 		roots = append(roots, string(k))
 	}
 	detail := fmt.Sprintf(
-		"There is no %q here. References start with var, local, module, path or a kind of block: %s.%s", name,
+		"There is no %q here. References start with var, local, module, path, evaluation or a kind of block: %s.%s", name,
 		kindList(), diagnostic.DidYouMean(name, roots))
 	if len(t) == 1 {
 		detail += fmt.Sprintf(" If you mean text, write it in quotes: %q.", name)

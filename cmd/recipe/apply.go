@@ -384,12 +384,13 @@ func again(r *schema.Recipe, targets []string) string {
 
 // conclude describes what a run that has ended came to.
 func (a *app) conclude(s *session.Session, snap *snapshot.Snapshot) error {
-	if err := view.Summary(a.out, a.style(), snap); err != nil {
-		return err
-	}
 	// What is shown is what was recorded: sensitive outputs are not in it.
 	rec, err := state.Read(s.Dir)
 	if err != nil {
+		return err
+	}
+	view.Best(snap, rec)
+	if err := view.Summary(a.out, a.style(), snap); err != nil {
 		return err
 	}
 	if err := view.RunOutputs(a.out, a.style(), rec.Outputs); err != nil {

@@ -145,6 +145,79 @@ func TestAnEvaluationOutlivesKills(t *testing.T) {
 	}
 }
 
+// A trainer keeps the checkpoint with the best result of an evaluation, and the one whose evaluation is not finished,
+// also when the engine is killed in the middle of one: the next engine decides.
+//
+//docs:evaluation.md The engine is killed while a checkpoint waits for its result
+func TestTheBestCheckpointOutlivesKills(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills real runs")
+	}
+	t.Parallel()
+	h := newHeld(t, "every = 10\ntasks = 100\nsamples = 256")
+	path := filepath.Join(h.dir, "quickstart.hcl")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := []byte("trainer \"tiny\" \"policy\" {\n")
+	changed := bytes.Replace(text, head, append(head, "save_every = 10\nkeep = 1\nkeep_best = 1\n"+
+		"best_metric = evaluation.held_out\n"...), 1)
+	// Such steps ruin the policy, so that the best is not the newest.
+	changed = bytes.Replace(changed, []byte("learning_rate = 3e-4"), []byte("learning_rate = 0.03\nwarmup_steps = 0"), 1)
+	changed = append(changed, "\noutput \"best\" {\n  value = trainer.tiny.policy.best_checkpoint\n}\n"...)
+	if err := os.WriteFile(path, changed, 0o600); err != nil || bytes.Count(changed, []byte("warmup_steps = 0")) != 1 {
+		t.Fatalf("%v\n%s", err, changed)
+	}
+	cmd, done := h.apply()
+	h.await(20)
+	_ = cmd.Process.Kill()
+	<-done
+	_, done = h.apply()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatalf("%v\n%s", err, h.out.String())
+		}
+	case <-time.After(5 * time.Minute):
+		t.Fatalf("the run does not end: %s", h.out.String())
+	}
+	best, value := int64(-1), -1.0
+	results, err := evaluation.Results(h.folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		if v, _ := r.Value("pass@1"); r.Step > 0 && v.Mean >= value {
+			best, value = r.Step, v.Mean
+		}
+	}
+	folder := filepath.Join(string(h.run()), "checkpoints", "trainer.tiny.policy")
+	want := []string{fmt.Sprintf("step-%08d.tiny", best), fmt.Sprintf("step-%08d.tiny", chaosStep)}
+	var got []string
+	for _, name := range want {
+		if _, err := os.Stat(filepath.Join(folder, name)); err == nil {
+			got = append(got, name)
+		}
+	}
+	all, err := filepath.Glob(filepath.Join(folder, "step-*.tiny"))
+	if err != nil || len(got) != 2 || len(all) > 3 || best == chaosStep {
+		t.Fatalf("the best of %d results is of step %d (%g); there are %v: %v\n%s", len(results), best, value, all, err,
+			h.out.String())
+	}
+	rec, err := state.Read(h.run())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := addr.Parse("trainer.tiny.policy")
+	b := rec.Blocks[a].Best
+	if b == nil || b.Step != best || b.Path != filepath.Join(folder, want[0]) ||
+		b.Metric != "evaluation/held_out/pass@1" ||
+		string(rec.Outputs["best"].Value) != fmt.Sprintf("%q", b.Path) {
+		t.Errorf("recorded %+v, output %s; the best is of step %d", b, rec.Outputs["best"].Value, best)
+	}
+}
+
 // killEnvironment kills the process of the environment.
 func killEnvironment(t *testing.T, dir state.Dir) {
 	t.Helper()

@@ -262,7 +262,8 @@ func (e *Engine) recordEvent(a addr.Block, p *schema.PluginSchema, attempt int,
 		e.note(a, func(r *state.Block) { r.Handle = b.Data })
 		return ev, false, e.settled()
 	case blockevent.Outputs:
-		e.note(a, func(r *state.Block) { r.Outputs = e.storedOutputs(b.Values, p) })
+		values := e.withBest(a, b.Values)
+		e.note(a, func(r *state.Block) { r.Outputs = e.storedOutputs(values, p) })
 		return ev, false, e.settled()
 	}
 	ev, ok = translate(a.String(), attempt, reported)

@@ -37,6 +37,7 @@ const (
 // evaluations are the evaluation blocks of the recipe that is applied.
 type evaluations struct {
 	list []*evaluator
+	told ledger
 	stop context.CancelFunc
 	wait sync.WaitGroup
 }
@@ -45,6 +46,7 @@ type evaluations struct {
 type evaluator struct {
 	decode.Evaluation
 	e        *Engine
+	told     *ledger
 	schedule evaluation.Schedule
 	sampler  addr.Block // inference that answers
 	trainer  addr.Block
@@ -84,6 +86,7 @@ func (s *supervisor) beginEvaluations(p *plan.Plan) {
 			}
 		}
 		s.evaluations.list = append(s.evaluations.list, v)
+		v.tell()
 		s.evaluations.wait.Go(func() { v.run(ctx) })
 	}
 }
@@ -105,6 +108,7 @@ func (v *evaluations) beginAnew(trainer addr.Block) {
 	for _, one := range v.list {
 		if one.trainer == trainer {
 			one.anew.Store(true)
+			one.told.forget(trainer, one.Name)
 			one.wake()
 		}
 	}
@@ -138,8 +142,8 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &evaluator{Evaluation: of, e: s.e, sampler: sampler, trainer: trainer.Addr, settings: settings, done: -1,
-		schedule: evaluation.Schedule{Start: of.AtStart, Every: of.Every, Period: periodOf(brings)},
+	v := &evaluator{Evaluation: of, e: s.e, told: &s.evaluations.told, sampler: sampler, trainer: trainer.Addr, settings: settings, done: -1,
+		schedule: evaluation.Schedule{Start: of.AtStart, Every: of.Every, Period: schema.Period(brings)},
 		folder:   evaluation.Folder(absolute(string(s.e.opts.Dir)), of.Name), woken: make(chan struct{}, 1),
 		steps: map[int]int64{}}
 	found, err := evaluation.Results(absolute(string(s.e.opts.Dir)), of.Name)
@@ -158,17 +162,6 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 			"results are moved aside (*%s*), and the next one is a new baseline", of.Name, others, evaluation.Aside))
 	}
 	return v, err
-}
-
-// periodOf is how many steps lie between two updates of a sync block.
-func periodOf(sync *schema.Block) int64 {
-	var c struct {
-		Every int64 `recipe:"every"`
-	}
-	if (spec.Ref{Address: sync.Addr.String(), Values: sync.Value}).Decode(&c) != nil {
-		return 1
-	}
-	return max(1, c.Every)
 }
 
 // blank is a result without its numbers.
@@ -248,6 +241,7 @@ func (v *evaluator) run(ctx context.Context) {
 func (v *evaluator) setAside() {
 	v.results, v.done = nil, -1
 	v.failed.Store(nil)
+	v.tell()
 	v.mu.Lock()
 	v.begins = true
 	clear(v.steps)

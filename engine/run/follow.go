@@ -21,6 +21,7 @@ func (s *supervisor) phase(b *blockState, p sdk.Phase, outputs cty.Value) {
 	}
 	if outputs != cty.NilVal {
 		s.setOutputs(b, outputs)
+		s.noteBest(b)
 		s.dirty = true
 	} else if was.Phase == p {
 		return
@@ -297,7 +298,9 @@ func (s *supervisor) setAside(b *blockState) error {
 // forgetProduct drops what is recorded of a replaced block's work.
 func (s *supervisor) forgetProduct(b *blockState) {
 	s.setOutputs(b, cty.NilVal)
-	s.e.note(b.addr(), func(rec *state.Block) { rec.Checkpoint, rec.Step, rec.Outputs, rec.Handle = nil, 0, nil, nil })
+	s.e.note(b.addr(), func(rec *state.Block) {
+		rec.Checkpoint, rec.Best, rec.Step, rec.Outputs, rec.Handle = nil, nil, 0, nil, nil
+	})
 	if b.addr().Kind == kind.Inference || b.addr().Kind == kind.Trainer {
 		// The version keeps rising; the weights recorded for it belong to what was replaced.
 		s.e.noteRun(func(r *state.Run) { r.Policy.Weights, r.Policy.Format = "", "" })

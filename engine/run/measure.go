@@ -43,11 +43,13 @@ func (v *evaluator) evaluate(ctx context.Context, due int64, kept gateway.Kept) 
 	}
 	v.done, v.moved = max(v.done, due), 0
 	if err != nil {
+		v.tell()
 		v.e.append(v.event(event.Event{State: event.EvaluationFailed, Step: step, Version: int64(kept.Version),
 			Level: "error", Message: "there is no result at this step: " + err.Error()}))
 		return
 	}
 	v.results = append(v.results, result)
+	v.tell()
 	v.report(result)
 }
 
@@ -239,6 +241,7 @@ func (s *supervisor) evaluated(v *evaluator, r *evaluation.Result, ev event.Even
 	if b := s.blocks[v.trainer]; b != nil && b.rules != nil && b.HasProcess() {
 		s.endByRule(b, b.rules.metrics(ev.Step, ev.Metrics))
 	}
+	s.noteBest(s.blocks[v.trainer])
 	why := v.below(r)
 	v.judged(why)
 	if why == "" {

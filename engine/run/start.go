@@ -199,6 +199,11 @@ func (s *supervisor) request(b *blockState, value cty.Value, meta decode.Meta) (
 			return host.Start{}, fmt.Errorf("create its folder: %w", err)
 		}
 	}
+	if a.Kind == kind.Trainer {
+		if err := s.evaluations.told.write(a, checkpoints); err != nil {
+			e.notice("warn", fmt.Sprintf("%s: %v", a, err))
+		}
+	}
 	return req, nil
 }
 
@@ -267,6 +272,7 @@ func (s *supervisor) outputValues() map[addr.Block]cty.Value { return s.values }
 
 // setOutputs sets the outputs of a block; cty.NilVal: none.
 func (s *supervisor) setOutputs(b *blockState, outputs cty.Value) {
+	outputs = s.e.withBest(b.addr(), outputs)
 	b.outputs, b.redacted, s.outputs.moved = outputs, nil, true
 	if outputs == cty.NilVal {
 		delete(s.values, b.addr())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -47,6 +48,7 @@ type Block struct {
 	Metrics    map[string]float64 // newest value of each
 	History    map[string]*Series
 	Checkpoint event.Event // newest; zero Type when there is none
+	Best       *state.Best // from run.json; nil where it is not read, or none has a result
 	Updates    int         // weight updates seen, for a sync block
 	Needs      []string    // the blocks that its planned configuration refers to, sorted
 	Pace       Pace

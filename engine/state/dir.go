@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/internal/evaluated"
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
@@ -63,8 +64,9 @@ func (d Dir) Checkpoints(a addr.Block) string {
 // nothing is mixed. It returns where they are; empty: there were none.
 func (d Dir) SetAside(a addr.Block, now time.Time) (string, error) {
 	from := d.Checkpoints(a)
-	if entries, err := os.ReadDir(from); err != nil || len(entries) == 0 {
-		return "", nil
+	entries, err := os.ReadDir(from)
+	if err != nil || len(entries) == 0 || len(entries) == 1 && entries[0].Name() == evaluated.FileName {
+		return "", nil // results of evaluations alone are no checkpoints
 	}
 	to := fmt.Sprintf("%s.before-%s", from, now.UTC().Format("20060102T150405.000"))
 	if err := os.Rename(from, to); err != nil {

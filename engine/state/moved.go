@@ -48,6 +48,9 @@ func (r *Run) Moved(moves map[addr.Block]addr.Block, dir Dir) *Run {
 		if b.Checkpoint != nil {
 			b.Checkpoint.Path = path(b.Checkpoint.Path)
 		}
+		if b.Best != nil {
+			b.Best.Path = path(b.Best.Path)
+		}
 		out.Blocks[a] = b
 	}
 	out.Policy.Weights = path(out.Policy.Weights)

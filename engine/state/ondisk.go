@@ -38,33 +38,50 @@ func (d Dir) CheckpointOnDisk(a addr.Block, recorded *Checkpoint) (OnDisk, error
 	if err != nil || there {
 		return OnDisk{}, err
 	}
-	folder := d.Checkpoints(a)
-	entries, err := os.ReadDir(folder)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return OnDisk{}, fmt.Errorf("look for the checkpoints of %s: %w", a, err)
+	found, err := d.CheckpointsOnDisk(a, recorded)
+	if err != nil {
+		return OnDisk{}, err
 	}
 	kept := OnDisk{Gone: true}
-	name := numbered.FindStringSubmatch(filepath.Base(recorded.Path))
-	for _, e := range entries {
-		parts := numbered.FindStringSubmatch(e.Name())
-		if parts == nil || name == nil || parts[1] != name[1] || parts[3] != name[3] {
-			continue
+	for step, path := range found {
+		if kept.Left == nil || step > kept.Left.Step {
+			kept.Left = &Checkpoint{Path: path, Step: step, Version: recorded.Version}
 		}
-		step, err := strconv.ParseInt(parts[2], 10, 64)
-		if err != nil || kept.Left != nil && step < kept.Left.Step {
-			continue
-		}
-		path := filepath.Join(folder, e.Name())
-		if there, err := whole(path); err != nil || !there {
-			continue
-		}
-		kept.Left = &Checkpoint{Path: path, Step: step, Version: recorded.Version}
 	}
 	// the run directory was moved, or its engine had not heard of newer ones
 	if kept.Left != nil && kept.Left.Step >= recorded.Step {
 		return OnDisk{}, nil
 	}
 	return kept, nil
+}
+
+// CheckpointsOnDisk are the checkpoints of a block that are named as a recorded one is, by step.
+func (d Dir) CheckpointsOnDisk(a addr.Block, recorded *Checkpoint) (map[int64]string, error) {
+	if recorded == nil || recorded.Path == "" {
+		return nil, nil
+	}
+	folder := d.Checkpoints(a)
+	entries, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("look for the checkpoints of %s: %w", a, err)
+	}
+	found := map[int64]string{}
+	name := numbered.FindStringSubmatch(filepath.Base(recorded.Path))
+	for _, e := range entries {
+		parts := numbered.FindStringSubmatch(e.Name())
+		if parts == nil || name == nil || parts[1] != name[1] || parts[3] != name[3] {
+			continue
+		}
+		path := filepath.Join(folder, e.Name())
+		step, err := strconv.ParseInt(parts[2], 10, 64)
+		if err != nil {
+			continue
+		}
+		if there, err := whole(path); err == nil && there {
+			found[step] = path
+		}
+	}
+	return found, nil
 }
 
 // whole reports whether a checkpoint is at a path, as far as that is seen without reading it.

@@ -21,6 +21,9 @@ func (r *Run) Relocate(from, to Place) {
 		if b.Checkpoint != nil {
 			b.Checkpoint.Path = move(b.Checkpoint.Path)
 		}
+		if b.Best != nil {
+			b.Best.Path = move(b.Best.Path)
+		}
 		b.Outputs = each(b.Outputs, texts(move))
 	}
 	for name, o := range r.Outputs {

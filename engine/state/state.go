@@ -116,6 +116,7 @@ type Block struct {
 	Step       int64                      `json:"step,omitempty"`
 	Total      int64                      `json:"total,omitempty"`
 	Checkpoint *Checkpoint                `json:"checkpoint,omitempty"`
+	Best       *Best                      `json:"best,omitempty"`
 	Outputs    map[string]json.RawMessage `json:"outputs,omitempty"` // without sensitive ones; null: repeats a secret
 }
 
@@ -124,6 +125,14 @@ type Checkpoint struct {
 	Path    string `json:"path"`
 	Step    int64  `json:"step"`
 	Version int64  `json:"version"`
+}
+
+// Best is the checkpoint of a trainer with the best result of the evaluation by which it keeps them.
+type Best struct {
+	Path   string  `json:"path"`
+	Step   int64   `json:"step"`
+	Metric string  `json:"metric"` // evaluation/NAME/METRIC
+	Value  float64 `json:"value"`
 }
 
 // RecordedOutput is one output of the recipe. A sensitive one has no value here.
@@ -154,6 +163,10 @@ func (b *Block) clone() *Block {
 	if b.Checkpoint != nil {
 		ck := *b.Checkpoint
 		c.Checkpoint = &ck
+	}
+	if b.Best != nil {
+		best := *b.Best
+		c.Best = &best
 	}
 	return &c
 }

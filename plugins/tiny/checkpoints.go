@@ -5,7 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/recipe-rl/recipe/internal/evaluated"
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 )
 
@@ -37,10 +40,35 @@ func removeUnfinished(folder string) {
 	}
 }
 
-// obsolete lists the checkpoints beyond the newest few.
-func obsolete(folder string, keep int) []string {
-	paths := checkpoints(folder)
-	return paths[min(keep, len(paths)):]
+// obsolete lists the checkpoints beyond the newest few, but for those that are kept for their evaluation. What cannot
+// be decided is a warning.
+func obsolete(folder string, keep, best int, metric string) (paths []string, warning string) {
+	all := checkpoints(folder)
+	beyond := all[min(keep, len(all)):]
+	if best == 0 || metric == "" || len(beyond) == 0 {
+		return beyond, ""
+	}
+	kept, warning := evaluated.Keep(folder, metric, stepsOf(all), stepsOf(beyond), best)
+	return slices.DeleteFunc(beyond, func(path string) bool { return slices.Contains(kept, stepOf(path)) }), warning
+}
+
+// stepsOf are the steps of checkpoints, ascending.
+func stepsOf(paths []string) []int64 {
+	var steps []int64
+	for _, path := range slices.Backward(paths) {
+		steps = append(steps, stepOf(path))
+	}
+	return steps
+}
+
+// stepOf is the step in the name of a checkpoint; -1: there is none.
+func stepOf(path string) int64 {
+	name, _ := strings.CutPrefix(filepath.Base(path), "step-")
+	step, err := strconv.ParseInt(strings.TrimSuffix(name, ".tiny"), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return step
 }
 
 // newest loads the newest checkpoint that continues the model, passing over damaged ones; nil if there is none.

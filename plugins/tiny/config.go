@@ -3,9 +3,11 @@ package tiny
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/internal/evaluated"
 	"github.com/recipe-rl/recipe/internal/objectstore"
 	"github.com/recipe-rl/recipe/plugins/tiny/grpo"
 	"github.com/recipe-rl/recipe/sdk"
@@ -35,11 +37,21 @@ type TrainerConfig struct {
 
 	SaveEvery int64  `recipe:"save_every" default:"50" min:"0" unit:"optimizer steps" change:"live" doc:"Interval between checkpoints; 0: only at the end. An interrupted run resumes from the newest"`
 	Keep      int64  `recipe:"keep" default:"3" min:"1" change:"live" doc:"Checkpoints to keep, the newest"`
+	KeepBest  int64  `recipe:"keep_best" default:"0" min:"0" change:"live" doc:"Best checkpoints to keep in addition, by best_metric"`
+	Best      string `recipe:"best_metric" change:"live" doc:"Metric of an evaluation block that decides which is best (higher): evaluation.NAME, for its first pass@K, or evaluation/NAME/METRIC"`
 	Store     string `recipe:"store" environment:"AWS_*" change:"resume" doc:"Where copies of checkpoints go, an S3 bucket: s3://BUCKET/FOLDER, with ?endpoint=https://HOST for another store than AWS. An attempt on a machine without the newest fetches it from there"`
 }
 
 // CheckpointStore implements trainer.Stored.
 func (c TrainerConfig) CheckpointStore() string { return c.Store }
+
+// kept is how many checkpoints take room on the disk, the one that is written included.
+func (c TrainerConfig) kept() int64 {
+	if c.KeepBest > 0 {
+		return c.Keep + 1 + c.KeepBest + evaluated.Waiting
+	}
+	return c.Keep + 1
+}
 
 // KLConfig holds the policy near the model that training started from.
 type KLConfig struct {
@@ -86,6 +98,19 @@ func (c *TrainerConfig) trainerConfig() grpo.Config {
 // Validate finds what the schema cannot express.
 func (t *training) Validate(c TrainerConfig) []spec.Problem {
 	problems := objectstore.Problems(c.Store, cty.GetAttrPath("store"))
+	switch {
+	case c.Best != "" && !strings.HasPrefix(c.Best, evaluated.Prefix):
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("best_metric"),
+			Summary: "best_metric names no evaluation", Detail: fmt.Sprintf("Trainer tiny keeps checkpoints by results of "+
+				"an evaluation block alone: expected evaluation.NAME or \"evaluation/NAME/METRIC\"; got %q.", c.Best)})
+	case c.KeepBest > 0 && c.Best == "":
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("keep_best"),
+			Summary: "keep_best needs best_metric", Detail: "Name the evaluation block that decides: best_metric = " +
+				"evaluation.NAME."})
+	case c.KeepBest == 0 && c.Best != "":
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("best_metric"), Warning: true,
+			Summary: "best_metric has no effect", Detail: "keep_best is 0. Set keep_best, or leave it out."})
+	}
 	if a := c.Advantages; a != nil && a.Clip != nil && (len(a.Clip) != 2 || a.Clip[0] > 0 || a.Clip[1] < 0) {
 		problems = append(problems, spec.Problem{
 			Path: cty.GetAttrPath("advantages").GetAttr("clip"), Summary: "clip takes two numbers around 0",
@@ -120,8 +145,8 @@ func (t *training) Plan(c TrainerConfig, placement sdk.Placement) (sdk.Estimate,
 			"[%.4g, %.4g]", 1-c.ClipLow, 1+c.ClipHigh))
 	e.Facts["max_total_tokens"] = strconv.Itoa(model.Params.Config.Context)
 	e.Amounts = append(e.Amounts, sdk.Amount{
-		Resource: "disk", Part: "checkpoints", Value: float64(c.Keep+1) * 3 * weights,
-		How: fmt.Sprintf("%d checkpoints of weights and optimizer state", c.Keep+1),
+		Resource: "disk", Part: "checkpoints", Value: float64(c.kept()) * 3 * weights,
+		How: fmt.Sprintf("%d checkpoints of weights and optimizer state", c.kept()),
 	})
 	return e, problems
 }

@@ -42,6 +42,7 @@ type training struct {
 	aside   *trajectory.RejectedGroups
 	saved   string // newest checkpoint
 	savedAt int    // its step
+	warned  string // newest warning about checkpoints that are kept for their evaluation
 	served  int    // the step whose weights are the policy version; -1: unknown
 }
 
@@ -274,6 +275,7 @@ func (t *training) Update(_ context.Context, c TrainerConfig) error {
 	}
 	t.config.LearningRate, t.config.Steps, t.config.SaveEvery, t.config.Keep = c.LearningRate, c.Steps, c.SaveEvery,
 		c.Keep
+	t.config.KeepBest, t.config.Best = c.KeepBest, c.Best
 	return nil
 }
 
@@ -328,6 +330,7 @@ func (t *training) SaveCheckpoint(context.Context) (sdk.CheckpointInfo, error) {
 		return sdk.CheckpointInfo{}, errors.New("the trainer has not loaded its model yet; try again")
 	}
 	step, folder, keep := t.trainer.Steps(), t.req.CheckpointDir, int(t.config.Keep)
+	best, metric := int(t.config.KeepBest), t.config.Best
 	path := checkpointPath(folder, step)
 	if err := os.MkdirAll(folder, 0o700); err != nil { // it may have been lost with its disk
 		t.mu.Unlock()
@@ -344,7 +347,13 @@ func (t *training) SaveCheckpoint(context.Context) (sdk.CheckpointInfo, error) {
 	info := sdk.CheckpointInfo{Path: path, Step: int64(step), Version: t.host.VersionOf(int64(step))}
 	t.host.Checkpoint(info)
 	t.host.SetOutputs(t.outputs())
-	for _, old := range obsolete(folder, keep) {
+	old, warning := obsolete(folder, keep, best, metric)
+	if t.mu.Lock(); warning != "" && warning != t.warned {
+		t.host.Log("warn", warning)
+		t.warned = warning
+	}
+	t.mu.Unlock()
+	for _, old := range old {
 		if err := os.Remove(old); err != nil {
 			t.host.Log("warn", fmt.Sprintf("an old checkpoint could not be removed: %v", err))
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/internal/evaluated"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/parse"
@@ -54,7 +55,7 @@ const (
 )
 
 // EvaluationPrefix begins the names of the metrics of evaluations: evaluation/NAME/METRIC.
-const EvaluationPrefix = "evaluation/"
+const EvaluationPrefix = evaluated.Prefix
 
 // Metrics are the names of the numbers that every result of the evaluation has.
 func (e *Evaluation) Metrics() []string {
@@ -65,6 +66,9 @@ func (e *Evaluation) Metrics() []string {
 	}
 	return names
 }
+
+// Main is the number that stands for a result: pass@k of the smallest k.
+func (e *Evaluation) Main() string { return PassName(e.PassAt[0]) }
 
 // MetricName is the name under which a number of the evaluation is a metric of the run.
 func (e *Evaluation) MetricName(of string) string { return EvaluationPrefix + e.Name + "/" + of }

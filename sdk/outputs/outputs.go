@@ -35,6 +35,7 @@ type Environment struct {
 type Trainer struct {
 	Model        string `recipe:"model" doc:"what it trains"`
 	Checkpoint   string `recipe:"checkpoint" doc:"newest complete checkpoint; empty before the first"`
+	Best         string `recipe:"best_checkpoint" doc:"set by the engine: the checkpoint with the best result of the evaluation block by which checkpoints are kept; empty: none"`
 	Step         int64  `recipe:"step" unit:"optimizer steps" doc:"steps done"`
 	ControlURL   string `recipe:"control_url" doc:"where a sync block takes weights"`
 	ControlToken string `recipe:"control_token" sensitive:"true" doc:"bearer token of control_url"`

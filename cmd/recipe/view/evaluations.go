@@ -56,7 +56,8 @@ func evaluationEvent(s Style, e event.Event) string {
 	return text
 }
 
-// EvaluationLines are the state of each evaluation block of a run, one a line.
+// EvaluationLines are the state of each evaluation block of a run, and the best checkpoint of each trainer that keeps
+// them by one, one a line.
 func EvaluationLines(s Style, snap *snapshot.Snapshot) []string {
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(snap.Evaluations)) {
@@ -73,6 +74,11 @@ func EvaluationLines(s Style, snap *snapshot.Snapshot) []string {
 		}
 		if len(parts) > 0 {
 			lines = append(lines, s.Bold(OneLine(name))+": "+strings.Join(parts, "; "))
+		}
+	}
+	for _, a := range snap.Addresses() {
+		if b := snap.Blocks[a].Best; b != nil {
+			lines = append(lines, s.Bold(OneLine(a))+": best checkpoint "+best(b))
 		}
 	}
 	return lines

@@ -52,6 +52,16 @@ func Complete(snap *snapshot.Snapshot, run *state.Run) {
 			blk.Step, blk.Total = max(blk.Step, rec.Step), max(blk.Total, rec.Total)
 		}
 	}
+	Best(snap, run)
+}
+
+// Best notes the best checkpoints that a run has recorded.
+func Best(snap *snapshot.Snapshot, run *state.Run) {
+	for a, rec := range run.Blocks {
+		if blk := snap.Blocks[a.String()]; blk != nil {
+			blk.Best = rec.Best
+		}
+	}
 }
 
 // Elsewhere is the state of a run whose directory is a copy.
@@ -84,6 +94,8 @@ type StatusBlock struct {
 	Metrics  map[string]float64 `json:"metrics,omitempty"`
 	// since when its process does not answer: metrics are old
 	Silent time.Time `json:"silent_since,omitzero"`
+	// the checkpoint with the best result of the evaluation by which a trainer keeps checkpoints
+	Best *state.Best `json:"best_checkpoint,omitempty"`
 	// the build of recipe that its process runs, when that is not the one that answers
 	Build string `json:"build,omitempty"`
 }
@@ -124,7 +136,7 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 	blocks := []StatusBlock{}
 	for _, a := range sorted(run) {
 		rec, out := run.Blocks[a], StatusBlock{Address: a}
-		out.Build = seen.Builds.Blocks[a]
+		out.Build, out.Best = seen.Builds.Blocks[a], rec.Best
 		out.Phase, out.Attempt, out.Step, out.Total, out.Error = rec.Phase, rec.Attempt, rec.Step, rec.Total, rec.Error
 		if now, ok := seen.Blocks[a]; ok && seen.newer(now) {
 			out.Phase, out.Last, out.Alive = now.Phase, now.Last, now.Alive
@@ -186,9 +198,17 @@ func RecordedBlock(w io.Writer, s Style, a addr.Block, b *state.Block) error {
 		pairs = append(pairs, [2]string{"  checkpoint",
 			fmt.Sprintf("%s (step %d)", b.Checkpoint.Path, b.Checkpoint.Step)})
 	}
+	if b.Best != nil {
+		pairs = append(pairs, [2]string{"  best checkpoint", best(b.Best)})
+	}
 	pairs = append(pairs, values("  ", b.Config)...)
 	pairs = append(pairs, values("  → ", b.Outputs)...)
 	return listing(w, s, pairs)
+}
+
+// best is the best checkpoint of a trainer in words.
+func best(b *state.Best) string {
+	return fmt.Sprintf("%s (step %d, %s %s)", OneLine(b.Path), b.Step, OneLine(b.Metric), Number(b.Value))
 }
 
 func values(prefix string, m map[string]json.RawMessage) [][2]string {

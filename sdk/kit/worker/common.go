@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/internal/evaluated"
 	"github.com/recipe-rl/recipe/internal/objectstore"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kit/chat"
@@ -141,7 +143,8 @@ type Checkpoints struct {
 	Every      int64  `recipe:"every" worker:"save_every" default:"20" min:"0" unit:"batches" change:"live" doc:"Steps between checkpoints; 0 = only at the end"`
 	KeepLast   int64  `recipe:"keep_last" worker:"keep_last" default:"2" min:"0" change:"live" doc:"Newest checkpoints kept; 0 = all"`
 	KeepBest   int64  `recipe:"keep_best" worker:"keep_best" default:"0" min:"0" change:"live" doc:"Best checkpoints to keep in addition to keep_last"`
-	BestMetric string `recipe:"best_metric" worker:"best_metric" default:"reward/mean" change:"resume" doc:"Metric that says which is best (higher)"`
+	BestMetric string `recipe:"best_metric" worker:"best_metric" default:"reward/mean" change:"resume" doc:"Metric that decides which is best (higher): one of a step, or evaluation/NAME/METRIC of an evaluation block"`
+	By         string `recipe:"by" worker:"by" change:"resume" doc:"Evaluation block that decides which is best, in place of best_metric: evaluation.NAME, by its first pass@K"`
 	Store      string `recipe:"store" environment:"AWS_*" change:"resume" doc:"Where copies go, an S3 bucket: s3://BUCKET/FOLDER, with ?endpoint=https://HOST for another store than AWS. An attempt on a machine without the newest fetches it from there. Keys: AWS_ACCESS_KEY_ID and the like, ~/.aws/credentials, or the machine's role"`
 }
 
@@ -159,6 +162,17 @@ func (c *Checkpoints) Problems() []spec.Problem {
 	problems := objectstore.Problems(c.StoreAddress(), at.GetAttr("store"))
 	switch {
 	case c == nil:
+	case c.By != "" && c.BestMetric != "" && c.BestMetric != "reward/mean":
+		problems = append(problems, spec.Problem{Path: at.GetAttr("by"),
+			Summary: "by and best_metric exclude each other", Detail: "Each decides which checkpoint is the best. Leave " +
+				"one of them out."})
+	case c.By != "" && !strings.HasPrefix(c.By, evaluated.Prefix):
+		problems = append(problems, spec.Problem{Path: at.GetAttr("by"),
+			Summary: "by names no evaluation", Detail: fmt.Sprintf("Expected evaluation.NAME, the name of an evaluation "+
+				"block; got %q. For a metric of the trainer, write best_metric.", c.By)})
+	case c.KeepBest == 0 && c.By != "":
+		problems = append(problems, spec.Problem{Path: at.GetAttr("by"), Warning: true,
+			Summary: "by has no effect", Detail: "keep_best is 0. Set keep_best, or leave it out."})
 	case c.KeepBest == 0 && c.BestMetric != "" && c.BestMetric != "reward/mean":
 		problems = append(problems, spec.Problem{Path: at.GetAttr("best_metric"), Warning: true,
 			Summary: "best_metric has no effect", Detail: "keep_best is 0. Set keep_best, or leave it out."})
@@ -175,6 +189,8 @@ func (c *Checkpoints) Kept(steps int64) int64 {
 	switch {
 	case c == nil:
 		return 2
+	case c.KeepLast > 0 && c.KeepBest > 0 && strings.HasPrefix(cmp.Or(c.By, c.BestMetric), evaluated.Prefix):
+		return c.KeepLast + c.KeepBest + evaluated.Waiting
 	case c.KeepLast > 0:
 		return c.KeepLast + c.KeepBest
 	case c.Every > 0:

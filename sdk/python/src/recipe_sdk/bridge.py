@@ -309,9 +309,7 @@ class Bridge(Generic[S]):
         if self.feed and self.block.wait_for_sync:
             report["time/sync"], self.feed.held_up = self.feed.held_up, 0.0
         for warning in [*warnings, *checkpoint.unscored(self.block, report)]:
-            if warning not in self._warned:
-                self._warned.add(warning)
-                self.events.emit("warning", message=warning)
+            self._warn(warning)
         self.current, self.last = None, report
         self.step, self.cursor = self.step + 1, batch.number
         self.note_state()
@@ -331,6 +329,11 @@ class Bridge(Generic[S]):
                     "warning", message=f"step {self.step} was not saved, because the run stops: {e.message}"
                 )
         self._offer(self.step % self.block.publish_every == 0)
+
+    def _warn(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            self.events.emit("warning", message=message)
 
     def skipped(self, reason: str, facts: Mapping[str, Any] | None = None) -> None:
         """The batch is used up without a step: nothing was learned of it, and it does not come again."""
@@ -373,7 +376,7 @@ class Bridge(Generic[S]):
         the run is to stop: then the last checkpoint is tried once."""
         while True:
             try:
-                return checkpoint.save(self.block, state, self.hooks.save, self.main, self.ranks.agree)
+                return checkpoint.save(self.block, state, self.hooks.save, self.main, self.ranks.agree, self._warn)
             except Unwritable as e:
                 if why in ("asked", "stopped") or not self._room(e):
                     raise

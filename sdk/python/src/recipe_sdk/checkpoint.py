@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from . import evaluated
 from .errors import CheckpointError, DiskFull, Unwritable
 from .events import plain
 from .files import full, refused, replace_directory, sync_tree
@@ -41,14 +42,19 @@ def newest(directory: str | os.PathLike[str]) -> Path | None:
 def complete(directory: str | os.PathLike[str]) -> list[Path]:
     """Complete checkpoints, oldest first."""
     root = Path(directory)
-    steps = [(int(p.name.removeprefix("step_")), p) for p in root.glob("step_*")
+    steps = [(step_of(p), p) for p in root.glob("step_*")
              if p.name.removeprefix("step_").isdigit() and (p / MARKER).exists()]  # fmt: skip
     return [p for _, p in sorted(steps)]
 
 
+def step_of(checkpoint: Path) -> int:
+    """The step in the name of a checkpoint."""
+    return int(checkpoint.name.removeprefix("step_"))
+
+
 def save(
     s: RunSettings, state: dict[str, Any], write: Callable[[Path], None], main: bool,
-    agree: Callable[[Callable[[], Any]], None],
+    agree: Callable[[Callable[[], Any]], None], warn: Callable[[str], None] = lambda _: None,
 ) -> Path:  # fmt: skip
     """Writes step_N in one step and applies keep_last and keep_best; its path. Every rank takes part in `write`; when
     it fails on one, every rank raises and nothing has changed: DiskFull when there was no room, Unwritable when the
@@ -70,7 +76,7 @@ def save(
         sync_tree(temporary)
         (temporary / MARKER).write_text(f"{state['step']}\n", encoding="utf-8")
         replace_directory(temporary, final)
-        prune(s, keep=final)
+        prune(s, final, warn)
 
     def step(action: Callable[[], None], everybody: bool = False) -> Callable[[], None]:
         def run() -> None:
@@ -109,19 +115,27 @@ def explained(final: Path) -> Iterator[None]:
 
 def unscored(s: RunSettings, metrics: Mapping[str, Any]) -> list[str]:
     """What is to be said where no checkpoint can be the best: that no metric of a step is called so."""
-    if not (s.keep_best and s.keep_last) or s.best_metric in metrics:
+    if not (s.keep_best and s.keep_last) or s.by or evaluated.is_evaluation(s.best_metric) or s.best_metric in metrics:
         return []
     return [f"no checkpoint is kept for being the best: there is no metric {s.best_metric} (best_metric)"]
 
 
-def prune(s: RunSettings, keep: Path) -> list[Path]:
+def prune(s: RunSettings, keep: Path, warn: Callable[[str], None] = lambda _: None) -> list[Path]:
     """Removes checkpoints that neither keep_last nor keep_best wants; returns those that were removed."""
     if s.keep_last <= 0:
         return []
     found = complete(s.checkpoint_dir)
     wanted = {keep, *found[-s.keep_last :]}
-    if s.keep_best > 0:
-        scored = [(m, p) for p in found if (m := read_state(p).get("metrics", {}).get(s.best_metric)) is not None]
+    metric = s.by or s.best_metric
+    if s.keep_best > 0 and evaluated.is_evaluation(metric):
+        steps = {step_of(p): p for p in found}
+        others = [n for n, p in steps.items() if p not in wanted]
+        kept = evaluated.keep(Path(s.checkpoint_dir), metric, list(steps), others, s.keep_best)
+        wanted.update(steps[n] for n in kept.steps)
+        if kept.warning:
+            warn(kept.warning)
+    elif s.keep_best > 0:
+        scored = [(m, p) for p in found if (m := read_state(p).get("metrics", {}).get(metric)) is not None]
         wanted.update(p for _, p in sorted(scored, key=lambda x: x[0])[-s.keep_best :])
     gone = [p for p in found if p not in wanted]
     for p in gone:
