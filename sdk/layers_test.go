@@ -14,11 +14,8 @@ const module = "github.com/recipe-rl/recipe/"
 var layers = [][]string{
 	{ // leaves: they know nothing of a plugin
 		"internal/lazyregexp", "internal/nearest", "internal/regular", "internal/peer", "internal/listener",
-		"internal/disk", "internal/bounded", "internal/errorbody",
+		"internal/disk", "internal/bounded", "internal/errorbody", "internal/evaluated",
 		"internal/openfiles", "internal/web", "sdk/proxy", "internal/redact", "internal/tail", "internal/temporary",
-		"internal/disk", "internal/bounded",
-		"internal/openfiles", "internal/evaluated",
-		"internal/web", "sdk/proxy", "internal/redact", "internal/tail", "internal/temporary",
 		"internal/samples", "internal/concurrency", "internal/delta", "internal/promtext", "internal/disk/disktest",
 		"sdk/kind", "sdk/transport", "sdk/protocol", "sdk/spec", "sdk/pluginpb", "sdk/proc", "sdk/trace", "sdk/outputs",
 		"sdk/python", "sdk/trajectory", "sdk/trajectory/zstd", "internal/handshake", "internal/hermes",
