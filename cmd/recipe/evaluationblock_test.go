@@ -183,7 +183,7 @@ func TestTheBestCheckpointOutlivesKills(t *testing.T) {
 		t.Fatalf("the run does not end: %s", h.out.String())
 	}
 	best, value := int64(-1), -1.0
-	results, err := evaluation.Results(h.folder)
+	results, err := evaluation.Results(string(h.run()), "held_out")
 	if err != nil {
 		t.Fatal(err)
 	}

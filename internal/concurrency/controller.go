@@ -17,6 +17,7 @@ type Usage struct {
 	Queued      int     // sequences that wait in the engine
 	Preemptions float64 // since the engine was started
 	Tokens      float64 // computed since then, as the engine counts them; 0: not reported
+	Reserves    bool    // it begins a sequence only when the cache will hold the whole of it, so that a queue costs nothing
 }
 
 // Check refuses a report whose numbers cannot be meant: one of them would stay in the averages.
@@ -61,7 +62,10 @@ const (
 	// Mean ages over which the size of a sequence is averaged, while sizes rise and while they fall. New sequences are
 	// short, which does not mean that they stay short.
 	rise, fall = 2, 4
-	forget     = 60 // seconds in which the greatest mean age is forgotten
+	// Queues that an engine may have, as shares of what runs. From a queue an engine fills a free place in its next step,
+	// instead of after a message; one that reserves room does not preempt for it.
+	queue, reserved = .125, .5
+	forget          = 60 // seconds in which the greatest mean age is forgotten
 )
 
 // Controller has the limit of one engine. Its methods must not be called concurrently.
@@ -98,18 +102,27 @@ func (c *Controller) Seen(now time.Time, usage Usage, work Work) {
 	if c.learning {
 		c.learn(usage, work)
 	}
+	queued := queue
+	if usage.Reserves {
+		queued = reserved
+	}
 	switch c.cutting = c.cutting && work.InFlight > c.limit; {
 	case c.cutting: // it has yet to take effect
 	case preempted:
 		c.most, c.cutting = max(cut*float64(usage.Running), deepest*float64(c.limit)), true
-	case c.learning && usage.Cache > early || !work.Waiting || work.InFlight < c.limit || usage.Queued > usage.Running/8:
+	case c.learning && usage.Cache > early || !work.Waiting || work.InFlight < c.limit ||
+		float64(usage.Queued) > queued*float64(usage.Running):
 		// more would not have been sent, or would not have been begun
 	default:
 		c.most *= 1 + min(leap, growth*since/c.age)
 	}
 	limit := c.most
 	if c.size > 0 {
-		limit = min(limit, target/c.size)
+		room := target / c.size
+		if usage.Reserves {
+			room *= 1 + reserved
+		}
+		limit = min(limit, room)
 	}
 	c.limit = max(1, int(limit))
 }

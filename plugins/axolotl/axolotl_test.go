@@ -42,6 +42,8 @@ func TestWhatRecipeDoesItselfIsRefusedByName(t *testing.T) {
 		"half a row": {map[string]any{"micro_batch_size": 2.5},
 			"config.micro_batch_size", "whole number"},
 		"adapters that are not asked for": {map[string]any{"lora_r": int64(8)}, "config.lora_r", "adapter"},
+		"four bits that are not loaded": {map[string]any{"adapter": "lora", "load_in_4bit": true},
+			"config.load_in_4bit", "qlora"},
 		"a warmup that there is not":      {map[string]any{"warmup_steps": int64(8)}, "config.warmup_steps", "constant"},
 		"what a plugin brings":            {map[string]any{"plugins": []any{"my.Plugin"}, "my_setting": true}, "", ""},
 		"what is TRL's": {map[string]any{"trl": map[string]any{"loss_type": "dapo", "epsilon": 0.1}},

@@ -133,7 +133,7 @@ func (c *client) Usage(ctx context.Context) (inference.Usage, error) {
 		return inference.Usage{}, fmt.Errorf("GET /metrics: there is no %s or no %s", used, running)
 	}
 	return inference.Usage{Cache: m[used].Mean(), Running: int(m[running].Sum()), Queued: int(m[queued].Sum()),
-		Preemptions: m[retracted].Sum(), Capacity: m[capacity].Sum(), Tokens: m[tokensMetric].Sum()}, nil
+		Preemptions: m[retracted].Sum(), Capacity: m[capacity].Sum(), Tokens: m[tokensMetric].Sum(), Reserves: true}, nil
 }
 
 // busy is the number of requests that the server computes or queues.

@@ -38,7 +38,7 @@ def substitute(pattern: str, text: str, by: str, count: int) -> str:
 
 
 def add(place: str, text: str, lines: list[str]) -> str:
-    """text with lines at the end of a place."""
+    """text with lines at the end of a place, instead of those there that set the same attributes."""
     name, *inner = place.split(".")
     kind = "inference" if name in ENGINES else "sync" if name == "weights" else "trainer"
     at, indent = text.find(f'{kind} "{name}" "policy" {{\n'), ""
@@ -49,6 +49,9 @@ def add(place: str, text: str, lines: list[str]) -> str:
     if at < 0:
         raise SystemExit(f"{RECIPE} has no {kind} {place}: mend {Path(__file__).name}")
     end = text.index(f"\n{indent}}}\n", at)
+    names = "|".join(re.escape(line.partition("=")[0].strip()) for line in lines)
+    kept = re.sub(rf"\n{indent}  (?:{names}) += .*", "", text[at:end])
+    text, end = text[:at] + kept + text[end:], at + len(kept)
     return text[:end] + "".join(f"\n{indent}  {line}" for line in lines) + text[end:]
 
 
