@@ -36,17 +36,17 @@ const (
 
 // evaluations are the evaluation blocks of the recipe that is applied.
 type evaluations struct {
-	list []*evaluator
-	told ledger
-	stop context.CancelFunc
-	wait sync.WaitGroup
+	list   []*evaluator
+	ledger ledger
+	stop   context.CancelFunc
+	wait   sync.WaitGroup
 }
 
 // evaluator makes the evaluations of one block. Its goroutine owns it, but for the atomic fields.
 type evaluator struct {
 	decode.Evaluation
 	e        *Engine
-	told     *ledger
+	ledger   *ledger
 	schedule evaluation.Schedule
 	sampler  addr.Block // inference that answers
 	trainer  addr.Block
@@ -86,7 +86,7 @@ func (s *supervisor) beginEvaluations(p *plan.Plan) {
 			}
 		}
 		s.evaluations.list = append(s.evaluations.list, v)
-		v.tell()
+		v.record()
 		s.evaluations.wait.Go(func() { v.run(ctx) })
 	}
 }
@@ -108,7 +108,7 @@ func (v *evaluations) beginAnew(trainer addr.Block) {
 	for _, one := range v.list {
 		if one.trainer == trainer {
 			one.anew.Store(true)
-			one.told.forget(trainer, one.Name)
+			one.ledger.forget(trainer, one.Name)
 			one.wake()
 		}
 	}
@@ -142,7 +142,7 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &evaluator{Evaluation: of, e: s.e, told: &s.evaluations.told, sampler: sampler, trainer: trainer.Addr, settings: settings, done: -1,
+	v := &evaluator{Evaluation: of, e: s.e, ledger: &s.evaluations.ledger, sampler: sampler, trainer: trainer.Addr, settings: settings, done: -1,
 		schedule: evaluation.Schedule{Start: of.AtStart, Every: of.Every, Period: schema.Period(brings)},
 		folder:   evaluation.Folder(absolute(string(s.e.opts.Dir)), of.Name), woken: make(chan struct{}, 1),
 		steps: map[int]int64{}}
@@ -241,7 +241,7 @@ func (v *evaluator) run(ctx context.Context) {
 func (v *evaluator) setAside() {
 	v.results, v.done = nil, -1
 	v.failed.Store(nil)
-	v.tell()
+	v.record()
 	v.mu.Lock()
 	v.begins = true
 	clear(v.steps)

@@ -20,15 +20,15 @@ type ledger struct {
 	of map[addr.Block]map[string]evaluated.Evaluation // by trainer and name
 }
 
-// tell gives the trainer the results of the evaluation. Of one that begins from scratch they are of other weights: it
+// record gives the trainer the results of the evaluation. Of one that begins from scratch they are of other weights: it
 // finds none when it starts.
-func (v *evaluator) tell() {
+func (v *evaluator) record() {
 	e := evaluated.Evaluation{Name: v.Name, Metric: v.Main(), Every: v.schedule.Every, Period: v.schedule.Period,
 		Done: v.done, Results: []evaluated.Result{}}
 	for _, r := range v.results {
 		e.Results = append(e.Results, evaluated.Result{Due: r.Due, Step: r.Step, Version: r.Version, Metrics: r.Metrics()})
 	}
-	if err := v.told.put(v, e); err != nil {
+	if err := v.ledger.put(v, e); err != nil {
 		v.e.notice("warn", fmt.Sprintf("evaluation.%s: %v: %s may not keep its best checkpoints", v.Name, err, v.trainer))
 	}
 }

@@ -43,13 +43,13 @@ func (v *evaluator) evaluate(ctx context.Context, due int64, kept gateway.Kept) 
 	}
 	v.done, v.moved = max(v.done, due), 0
 	if err != nil {
-		v.tell()
+		v.record()
 		v.e.append(v.event(event.Event{State: event.EvaluationFailed, Step: step, Version: int64(kept.Version),
 			Level: "error", Message: "there is no result at this step: " + err.Error()}))
 		return
 	}
 	v.results = append(v.results, result)
-	v.tell()
+	v.record()
 	v.report(result)
 }
 

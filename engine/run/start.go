@@ -200,7 +200,7 @@ func (s *supervisor) request(b *blockState, value cty.Value, meta decode.Meta) (
 		}
 	}
 	if a.Kind == kind.Trainer {
-		if err := s.evaluations.told.write(a, checkpoints); err != nil {
+		if err := s.evaluations.ledger.write(a, checkpoints); err != nil {
 			e.notice("warn", fmt.Sprintf("%s: %v", a, err))
 		}
 	}
