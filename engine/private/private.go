@@ -79,8 +79,9 @@ func Own(path string) error {
 const treeDepth = 4
 
 // Tree checks the files and folders below path, which must be a folder: none belongs to another user, none is a pipe, a
-// device or a link that leads out. Sockets are ignored. What is in the folders of a folder named skip at the top is not
-// looked at.
+// device or a link that leads out. Sockets are ignored. In the folders of a folder named skip at the top, which belong
+// to programs of plugins, only the kind of what is directly in them is looked at: the programs write and remove there
+// by name.
 func Tree(path string, skip ...string) error {
 	top, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -97,19 +98,20 @@ func Tree(path string, skip ...string) error {
 			}
 			return err
 		}
-		if err := owned(p, info); err != nil {
-			return err
-		}
 		rel, err := filepath.Rel(path, p)
 		if err != nil {
 			return err
 		}
 		depth := strings.Count(rel, string(filepath.Separator)) + 1
+		if first, _, _ := strings.Cut(rel, string(filepath.Separator)); depth > 2 && slices.Contains(skip, first) {
+			depth = treeDepth
+		} else if err := owned(p, info); err != nil {
+			return err
+		}
 		if err := plain(p, top, depth, info); err != nil {
 			return err
 		}
-		first, _, _ := strings.Cut(rel, string(filepath.Separator))
-		if d.IsDir() && (depth >= treeDepth || depth == 2 && slices.Contains(skip, first)) {
+		if d.IsDir() && depth >= treeDepth {
 			return fs.SkipDir
 		}
 		return nil

@@ -146,8 +146,14 @@ func TestTree(t *testing.T) {
 		}, false},
 		"one that leads to itself":                 {link("blocks/a/sub/file", "file"), false},
 		"one that a program keeps for itself":      {link("blocks/a/sub/deep/log", "/etc/passwd"), true},
-		"a link in a folder that is not looked at": {link("checkpoints/a/x", "/etc/passwd"), true},
-		"a link to such a folder":                  {link("checkpoints/b", "/tmp"), false},
+		"a checkpoint that is a link":              {link("checkpoints/a/step_2", "/tmp"), false},
+		"one to another checkpoint":                {link("checkpoints/a/latest", "step_1"), true},
+		"a link in a checkpoint":                   {link("checkpoints/a/step_1/x", "/etc/passwd"), true},
+		"a link in place of the folders of blocks": {link("checkpoints/b", "/tmp"), false},
+		"a checkpoint of another user": {func(t *testing.T, top string) error {
+			onlyRoot(t)
+			return os.Chown(filepath.Join(top, "checkpoints/a/step_1"), stranger, stranger)
+		}, true},
 		"that folder itself is a link": {func(_ *testing.T, top string) error {
 			return errors.Join(os.RemoveAll(filepath.Join(top, "checkpoints")),
 				os.Symlink("/tmp", filepath.Join(top, "checkpoints")))
@@ -164,7 +170,7 @@ func TestTree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			top := t.TempDir()
-			for _, dir := range []string{"blocks/a/sub/deep", "checkpoints/a"} {
+			for _, dir := range []string{"blocks/a/sub/deep", "checkpoints/a/step_1"} {
 				if err := os.MkdirAll(filepath.Join(top, dir), 0o700); err != nil {
 					t.Fatal(err)
 				}

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/recipe-rl/recipe/internal/session"
 )
 
 // talkEngine is an engine with a chat template: each message is its role, its bytes and an end; what it samples are
@@ -361,6 +363,10 @@ func TestWhatASessionRefuses(t *testing.T) {
 		{"unknown sampling", "POST", "/recipe/v1/sessions", dataToken, `{"sampling":{"n":2}}`, 400, "sampling"},
 		{"budget below 0", "POST", "/recipe/v1/sessions", dataToken, `{"budget":{"turns":-1}}`, 400, "budget"},
 		{"no reward", "POST", "/recipe/v1/sessions/" + id + "/reward", dataToken, `{}`, 400, "reward is missing"},
+		{"a metric that cannot be shown", "POST", "/recipe/v1/sessions/" + id + "/reward", dataToken,
+			`{"reward":1,"metrics":{"a\n::error::b":1}}`, 400, "cannot be shown"},
+		{"a metric for each task", "POST", "/recipe/v1/sessions/" + id + "/reward", dataToken, manyMetrics(), 400,
+			"more than 64"},
 		{"unknown action", "POST", "/recipe/v1/sessions/" + id + "/x", dataToken, `{}`, 404, "reward, finish, abort"},
 	}
 	for _, tc := range tests {
@@ -454,6 +460,15 @@ func askInVain(t *testing.T, e *talkEngine, c *talk) (asked chan struct{}, leave
 func pending(t *testing.T, g *Gateway, id string) int {
 	t.Helper()
 	return int(owner(t, g, http.MethodGet, "/recipe/v1/sessions/"+id, "").Get("pending").Int())
+}
+
+// manyMetrics is a reward with more metrics than one may have.
+func manyMetrics() string {
+	var names []string
+	for i := range session.MaxMetrics + 1 {
+		names = append(names, fmt.Sprintf(`"task_%d":1`, i))
+	}
+	return `{"reward":1,"metrics":{` + strings.Join(names, ",") + `}}`
 }
 
 // What a program leaves behind could else keep a reward away for ever.

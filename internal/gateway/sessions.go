@@ -231,6 +231,9 @@ func (l *liveSession) change(action string, body []byte) (any, error) {
 	if err := decode(body, &q); err != nil {
 		return nil, err
 	}
+	if err := session.CheckMetrics(q.Metrics); err != nil {
+		return nil, fmt.Errorf("%w: %w", errBody, err)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	next := l.state

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/sdk"
@@ -80,8 +82,11 @@ func (k Known) Version(ctx context.Context, program string, environ []string) (_
 	for name, value := range k.start(request{home: home}).env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	found, err := cmd.Output()
-	out := strings.TrimSpace(string(found))
+	found := bounded.Buffer{Limit: versionBytes}
+	cmd.Stdout = &found
+	err = cmd.Run()
+	err = cmp.Or(found.Err(), err)
+	out := strings.TrimSpace(found.String())
 	switch version := versionText.FindString(out); {
 	case err != nil && ctx.Err() != nil:
 		return "", fmt.Errorf("read the version of %s: no answer in %s", program, versionWithin)
@@ -95,6 +100,9 @@ func (k Known) Version(ctx context.Context, program string, environ []string) (_
 		return version, nil
 	}
 }
+
+// versionBytes are as many as a program may print that is asked for its version.
+const versionBytes = 1 << 20
 
 // versionWithin is long: of Python programs some import much first, and other rollouts may use the processors.
 const versionWithin = time.Minute

@@ -165,6 +165,7 @@ func TestFindAnAgent(t *testing.T) {
 		`[ "$1" = --version ] && [ -z "$(ls -A)" ] && [ "$HOME" = "$PWD" ] && echo "2.1.200 (Claude Code)"`: "2.1.200",
 		"exit 3":   "read the version of",
 		"echo hi":  `there is none in its output "hi"`,
+		"exec yes": "more than 1048576 bytes",
 		"sleep 60": "no answer",
 	} {
 		dir := t.TempDir()

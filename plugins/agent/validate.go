@@ -13,6 +13,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/recipe-rl/recipe/internal/session"
 	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/plugins/agent/taskfolder"
 	"github.com/recipe-rl/recipe/sdk"
@@ -256,6 +257,9 @@ func (w *validator) score(ctx context.Context, folder *taskfolder.Task, p *place
 			break
 		}
 	}
-	score, _, err = taskfolder.Score(folder.Combine(done))
+	score, own, err := taskfolder.Score(folder.Combine(done))
+	if err == nil {
+		err = session.CheckMetrics(own)
+	}
 	return score, stage.said, err
 }

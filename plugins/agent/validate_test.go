@@ -52,6 +52,9 @@ func TestTasksAreValidated(t *testing.T) {
 		"right": {tests: "cp answer /logs/verifier/reward.txt || echo 0 >/logs/verifier/reward.txt", solution: solves},
 		"no use": {tests: "apt-get; echo 0 >/logs/verifier/reward.txt; echo no root >&2", solution: solves,
 			wrong: []string{"the solution gets 0; expected more than 0; the tests' last lines: "}},
+		"a metric for each line": {tests: `i=0; while [ $i -lt 65 ]; do m="$m, \"line$i\": 1"; i=$((i+1)); done; ` +
+			`echo "{\"reward\": $(cat answer || echo 0)$m}" >/logs/verifier/reward.json`, solution: solves,
+			wrong: []string{"the solution gets no reward: one score has 65 metrics", "an agent that does nothing gets no"}},
 		"too easy": {tests: "echo 0.5 >/logs/verifier/reward.txt", solution: solves,
 			wrong: []string{"an agent that does nothing gets 0.5; expected 0 or less"}},
 		"at random": {tests: "test -e answer && od -An -tu4 -N4 /dev/urandom >/logs/verifier/reward.txt || " +

@@ -2,17 +2,12 @@ package environment
 
 import (
 	"fmt"
-	"math"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/recipe-rl/recipe/internal/session"
 )
 
 // metricPrefix begins the names of an author's metrics, so that none hides one of this package.
 const metricPrefix = "metrics/"
-
-// maxMetrics are as many as one score may have: a name for each task would make a series for each task.
-const maxMetrics = 64
 
 // metrics are the numbers that an author records beside one score.
 type metrics struct {
@@ -24,17 +19,13 @@ func newMetrics() *metrics { return &metrics{values: map[string]float64{}} }
 
 // set records a number. A nil receiver, which a Completion made by hand has, drops it.
 func (m *metrics) set(name string, value float64) {
-	switch {
-	case m == nil || m.err != nil:
-	case name == "":
-		m.err = fmt.Errorf("a metric with the value %v has no name", value)
-	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }):
-		m.err = fmt.Errorf("the metric %q has a name with characters that cannot be shown; use letters, digits and _", name)
-	case math.IsNaN(value) || math.IsInf(value, 0):
-		m.err = fmt.Errorf("the metric %q is %v, which is no finite number", name, value)
-	case len(m.values) >= maxMetrics:
-		m.err = fmt.Errorf("one score has more than %d metrics; use few names, the same for all tasks", maxMetrics)
-	default:
+	if m == nil || m.err != nil {
+		return
+	}
+	if m.err = session.CheckMetric(name, value); m.err == nil && len(m.values) >= session.MaxMetrics {
+		m.err = fmt.Errorf("one score has more than %d metrics; use few names, the same for all tasks", session.MaxMetrics)
+	}
+	if m.err == nil {
 		m.values[name] = value
 	}
 }

@@ -80,9 +80,23 @@ def link(path):
         (lambda path: path.write_text('{"v": 2}'), "format version 1"),
         (lambda path: path.write_text("{"), "Expecting"),
         (lambda path: path.write_text('{"v": 1, "evaluations": 3}'), "iterable"),
+        (lambda path: path.write_text("[" * 200_000), "recursion"),
+        (lambda path: write(path.parent, {float("inf"): 0.5}, -1), "infinity"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_none_removes_nothing_kept(tmp_path, make, why):
     make(tmp_path / evaluated.FILE)
     kept, (warning,) = left(tmp_path, [5, 6, 7, 8, 9], "evaluation/held_out")
     assert kept == [5, 6, 7, 9] and "it is not known which checkpoint is the best" in warning and why in warning
+
+
+def test_a_link_among_checkpoints_leads_to_nothing_removed(tmp_path):
+    other, folder = tmp_path / "other" / "step_9", tmp_path / "checkpoints"
+    other.mkdir(parents=True)
+    (other / MARKER).touch()
+    folder.mkdir()
+    (folder / "step_1").symlink_to(other)
+    (folder / "step_²").mkdir()  # is a digit, and no number
+    (folder / "step_²" / MARKER).touch()
+    kept, _ = left(folder, [2, 3], "evaluation/none", keep_best=0)
+    assert kept == [3] and (other / MARKER).exists() and not (folder / "step_1").is_symlink()

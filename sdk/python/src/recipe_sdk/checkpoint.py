@@ -43,7 +43,7 @@ def complete(directory: str | os.PathLike[str]) -> list[Path]:
     """Complete checkpoints, oldest first."""
     root = Path(directory)
     steps = [(step_of(p), p) for p in root.glob("step_*")
-             if p.name.removeprefix("step_").isdigit() and (p / MARKER).exists()]  # fmt: skip
+             if p.name.removeprefix("step_").isdecimal() and (p / MARKER).exists()]  # fmt: skip
     return [p for _, p in sorted(steps)]
 
 
@@ -139,6 +139,9 @@ def prune(s: RunSettings, keep: Path, warn: Callable[[str], None] = lambda _: No
         wanted.update(p for _, p in sorted(scored, key=lambda x: x[0])[-s.keep_best :])
     gone = [p for p in found if p not in wanted]
     for p in gone:
+        if p.is_symlink():  # the checkpoint that it leads to is another run's
+            p.unlink()
+            continue
         (p / MARKER).unlink(missing_ok=True)  # from here on nobody reads it
         shutil.rmtree(p, ignore_errors=True)
     return gone

@@ -55,7 +55,7 @@ def keep(folder: Path, metric: str, every: Sequence[int], others: Sequence[int],
         evaluation, number = _of(read(folder), metric)
         values = {int(r["step"]): _number(r["metrics"].get(number)) for r in evaluation["results"]}
         waiting = [s for s in others if _awaited(evaluation, s)]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as e:
         known = f"it is not known which checkpoint is the best by {metric}: {e!s}"
         return Kept(set(others[: best + WAITING]), known)
     ranked = sorted((v, s) for s in every if (v := values.get(s)) is not None)
