@@ -124,8 +124,8 @@ func checkBest(held evaluations, blocks []*Block) (diags hcl.Diagnostics) {
 	return diags
 }
 
-// checkBestMetric reports a metric that the trainer does not report in its steps, so that no checkpoint has a value of it.
-// A checkpoint has the metrics by the trainer's own names: an alias finds none.
+// checkBestMetric reports a metric that the trainer does not report in its steps, so that no checkpoint has a value of
+// it. A checkpoint has the metrics by the trainer's own names: an alias finds none.
 func checkBestMetric(name, where string, b *Block) *hcl.Diagnostic {
 	_, _, wrong := checkMetric(name, where, []*Block{b}, b.Range)
 	if wrong == nil && b.Schema != nil && b.Schema.Config != nil {
