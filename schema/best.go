@@ -52,18 +52,24 @@ func KeepsOf(trainer *Block) Keeps {
 	return k
 }
 
-// checkBest reports trainers that cannot keep their best checkpoints by the evaluation that they name.
+// checkBest reports trainers that cannot keep their best checkpoints by the evaluation or the metric that they name.
 func checkBest(held evaluations, blocks []*Block) (diags hcl.Diagnostics) {
 	for _, b := range blocks {
 		if b.Addr.Kind != kind.Trainer {
 			continue
 		}
 		keeps := KeepsOf(b)
-		name, number, ok := evaluated.Split(keeps.Metric)
-		if !ok || keeps.Best == 0 {
+		if keeps.Best == 0 || keeps.Metric == "" {
 			continue
 		}
 		where := "best_metric of " + b.Addr.String()
+		name, number, ok := evaluated.Split(keeps.Metric)
+		if !ok {
+			if wrong := checkBestMetric(keeps.Metric, where, b); wrong != nil {
+				diags = append(diags, wrong)
+			}
+			continue
+		}
 		i := slices.IndexFunc(held.held, func(e *decode.Evaluation) bool { return e.Name == name })
 		metric := keeps.Metric
 		switch {
@@ -116,6 +122,22 @@ func checkBest(held evaluations, blocks []*Block) (diags hcl.Diagnostics) {
 		}
 	}
 	return diags
+}
+
+// checkBestMetric reports a metric that the trainer does not report in its steps, so that no checkpoint has a value of
+// it. A checkpoint has the metrics by the trainer's own names: an alias finds none.
+func checkBestMetric(name, where string, b *Block) *hcl.Diagnostic {
+	_, _, wrong := checkMetric(name, where, []*Block{b}, b.Range)
+	if wrong == nil && b.Schema != nil && b.Schema.Config != nil {
+		if own := b.Schema.Config.OwnName(name); own != name {
+			wrong = diagnostic.Problem(b.Range, "Unknown metric", fmt.Sprintf("%s is about the metric %q, which %s reports "+
+				"as %q. Write that.", where, name, b.Addr, own))
+		}
+	}
+	if wrong != nil {
+		wrong.Extra = InstanceExtra{Address: b.Addr}
+	}
+	return wrong
 }
 
 // staged reports whether the machine of a block has copies of the run directory.

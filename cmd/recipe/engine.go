@@ -57,7 +57,9 @@ func newEngine(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, _, diags := session.Open(h.Request, catalog, run.Processes{Catalog: catalog}, nil)
+			// The approved plan is made again here, with GPUs dealt in the same way, and so are those of later applies.
+			s, _, diags := session.Open(h.Request, catalog, run.Processes{Catalog: catalog},
+				a.sizing(cmd.Context(), h.Request.File, catalog))
 			if s == nil {
 				return diags
 			}

@@ -31,16 +31,7 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 	if err != nil {
 		return nil, err
 	}
-	local := a.machine(filepath.Dir(req.File))
-	local.Agent = knownAgent
-	machine := doctor.Hardware(ctx, local)
-	sizes := session.Sizes(catalog, machine)
-	s, r, diags := session.Open(req, catalog, run.Processes{Catalog: catalog},
-		func(r *schema.Recipe, kept sizing.Devices) sizing.Result {
-			sized := sizes(r, kept)
-			sized.Findings = append(sized.Findings, doctor.Notes(local, machine, r, packagesOf(catalog))...)
-			return sized
-		})
+	s, r, diags := session.Open(req, catalog, run.Processes{Catalog: catalog}, a.sizing(ctx, req.File, catalog))
 	f.annotations.items = diagnostic.NewReport(diags, nil).Diagnostics
 	if err := a.diagnose(r, diags, asJSON); err != nil {
 		return s, err
@@ -48,6 +39,19 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 	// Without packages nobody has read the lock: what it demands would be ignored.
 	_, err = packages.ReadLock(parse.LockFile(req.File))
 	return s, err
+}
+
+// sizing is what a plan adds of this machine: what blocks need of it, their GPUs, and what it lacks.
+func (a *app) sizing(ctx context.Context, file string, catalog *host.Catalog) session.Sizing {
+	local := a.machine(filepath.Dir(file))
+	local.Agent = knownAgent
+	machine := doctor.Hardware(ctx, local)
+	sizes := session.Sizes(catalog, machine)
+	return func(r *schema.Recipe, kept sizing.Devices) sizing.Result {
+		sized := sizes(r, kept)
+		sized.Findings = append(sized.Findings, doctor.Notes(local, machine, r, packagesOf(catalog))...)
+		return sized
+	}
 }
 
 // allowBlocks asks about every program that the blocks of a recipe bring, before any of them starts.

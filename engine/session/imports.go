@@ -160,8 +160,12 @@ func notInstalled(b *schema.Block, packages sdk.Packages, used usedCode, program
 		remedy = "Install it there, or name its package in the block: runtime { requirements = […] }, without python and " +
 			"venv"
 	}
+	is := "is"
+	if len(lacking) > 1 {
+		is = "are"
+	}
 	return spec.Problem{Path: cty.GetAttrPath(used.attribute), Warning: !fixed,
-		Summary: fmt.Sprintf("%s imports %s, which is not installed", file, strings.Join(lacking, " and ")),
+		Summary: fmt.Sprintf("%s imports %s, which %s not installed", file, strings.Join(lacking, " and "), is),
 		Detail:  fmt.Sprintf("%s does not find it. %s. A module of yours belongs beside %s.", program, remedy, file)}
 }
 

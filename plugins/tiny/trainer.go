@@ -252,9 +252,15 @@ func (t *training) steps() int {
 
 // unsaved is the number of steps since the newest checkpoint.
 func (t *training) unsaved() int {
+	_, unsaved := t.progress()
+	return unsaved
+}
+
+// progress is how many steps are done, and how many those of them since the newest checkpoint.
+func (t *training) progress() (done, unsaved int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.trainer.Steps() - t.savedAt
+	return t.trainer.Steps(), t.trainer.Steps() - t.savedAt
 }
 
 func (t *training) settings() TrainerConfig {
@@ -310,9 +316,11 @@ func (t *training) outputs() outputs.Trainer {
 		Step: int64(t.trainer.Steps())}
 }
 
-// checkpointIfDue writes a checkpoint every so many steps.
+// checkpointIfDue writes a checkpoint at each multiple of save_every, also after a stop and a checkpoint between two of
+// them: evaluations are due at multiples, too, and keep_best finds no other checkpoints.
 func (t *training) checkpointIfDue(ctx context.Context) error {
-	if every := int(t.settings().SaveEvery); every == 0 || t.unsaved() < every {
+	step, unsaved := t.progress()
+	if every := int(t.settings().SaveEvery); every == 0 || step/every == (step-unsaved)/every {
 		return nil
 	}
 	err := t.save(ctx)

@@ -217,6 +217,27 @@ func TestTrainerResumes(t *testing.T) {
 	}
 }
 
+// Checkpoints lie at multiples of save_every, also after one between two of them: evaluations are due there.
+func TestCheckpointsLieAtMultiples(t *testing.T) {
+	t.Parallel()
+	api := newAPI(t)
+	c := trainerBody(t, api, 3)
+	c.Keep = 10
+	first := plugintest.Harness(t, Trainer())
+	first.Start(c)
+	first.WaitPhase(sdk.Completed)
+	folder := filepath.Join(first.RunDir, "checkpoints")
+	c.Steps = 7
+	second := plugintest.Harness(t, Trainer())
+	second.Start(c, func(r *pluginpb.StartRequest) { r.Resume, r.CheckpointDir = true, folder })
+	second.WaitPhase(sdk.Completed)
+	got := stepsOf(checkpoints(folder))
+	slices.Sort(got)
+	if want := []int64{2, 3, 4, 6, 7}; !slices.Equal(got, want) {
+		t.Errorf("checkpoints of steps %v, want %v", got, want)
+	}
+}
+
 func TestTrainerStopsWithACheckpointAndTakesNewSettings(t *testing.T) {
 	t.Parallel()
 	api := newAPI(t)

@@ -62,13 +62,13 @@ func (q question) shortest() question {
 	return short
 }
 
-// allTooLong ends a block none of whose groups fits: it would ask for ever.
+// allTooLong ends a block none of whose groups fits: it would ask for ever, and after a restart the same.
 func allTooLong(groups int, reason error) error {
 	summary := fmt.Sprintf("all of the first %d groups are too long", groups)
 	if groups == 1 {
 		summary = "the first group is too long"
 	}
-	return &sdk.Error{Summary: summary, Err: reason,
+	return &sdk.Error{Summary: summary, Err: reason, Final: true,
 		Remedy: "shorten the prompts, lower max_tokens, or let the inference block and the trainer take longer sequences " +
 			"(max_model_len, max_length)"}
 }

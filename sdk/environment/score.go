@@ -345,6 +345,7 @@ func (l *lostGroups) failure(reason error) error {
 		e.Remedy = "see whether the trajectories block answers (recipe status); the groups were scored and are lost"
 	case errors.As(reason, &prompt):
 		e.Summary = "the inference block refused " + l.many("prompt")
+		e.Final = !l.ever && len(l.same) == 1 && oneReason(reason)
 		e.Remedy = "correct or leave out such prompts; what the server says of them is above"
 	case errors.As(reason, &i):
 		e.Summary = "the environment failed in " + l.many("group")

@@ -18,6 +18,9 @@ func TestABlockEndsWhenAllIsTooLong(t *testing.T) {
 		!strings.Contains(m, "too long for the model's context") {
 		t.Errorf("the failure is %q", m)
 	}
+	if !e.GetFinal() {
+		t.Error("the block would be restarted, and its prompts be as long")
+	}
 	if !strings.Contains(e.GetRemedy(), "lower max_tokens") {
 		t.Errorf("the remedy is %q", e.GetRemedy())
 	}

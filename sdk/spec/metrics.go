@@ -118,6 +118,15 @@ func (s *Schema) Reports(name string) (found *Metric, open bool) {
 	return found, open
 }
 
+// OwnName is the name by which blocks with this schema report a metric that is named so or by its alias.
+func (s *Schema) OwnName(name string) string {
+	found, _ := s.Reports(name)
+	if alias := MetricAlias(name); found != nil && !like(found.Name, name) && like(found.Name, alias) {
+		return alias
+	}
+	return name
+}
+
 // MetricNames are the names of the declared metrics, without families, and their aliases.
 func (s *Schema) MetricNames() []string {
 	var known []string
