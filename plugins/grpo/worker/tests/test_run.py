@@ -222,19 +222,6 @@ def test_keep_last_and_keep_best(make, api):
     assert [p.name for p in complete(w.config.checkpoint_dir)] == ["step_2", "step_6"]
 
 
-def test_the_best_by_an_evaluation_is_kept(make, api, tmp_path):
-    """The engine writes results beside the checkpoints: that of step 2 is the best, that of step 5 is not finished."""
-    results = [{"step": n, "due": n, "metrics": {"pass@1": v}} for n, v in ((1, 0.2), (2, 0.9), (3, 0.4), (4, 0.5))]
-    held_out = {"name": "held_out", "metric": "pass@1", "every": 1, "period": 1, "done": 4, "results": results}
-    folder = tmp_path / "kept"
-    folder.mkdir()
-    (folder / "evaluations.json").write_text(json.dumps({"v": 1, "evaluations": [held_out]}))
-    w = make(api().url, steps=6, save_every=1, keep_last=1, keep_best=1, by="evaluation/held_out",
-             checkpoint_dir=str(folder))()  # fmt: skip
-    assert [p.name for p in complete(w.config.checkpoint_dir)] == ["step_2", "step_5", "step_6"]
-    assert not [e for e in w.read() if e["type"] == "warning" and "best" in e["message"]]
-
-
 def test_the_last_step_is_saved_at_any_interval(make, api):
     w = make(api().url, steps=3, save_every=2)()
     assert [p.name for p in complete(w.config.checkpoint_dir)] == ["step_2", "step_3"]
