@@ -228,8 +228,11 @@ func TestSparklineAndPlot(t *testing.T) {
 	if got := Sparkline([]float64{0, 1, 2, 3, 4, 5, 6, 7}); got != "▁▂▃▄▅▆▇█" {
 		t.Errorf("got %q", got)
 	}
-	if got := Sparkline([]float64{1, 1, math.NaN(), 1}); got != "▁▁ ▁" {
-		t.Errorf("flat with a hole: %q", got)
+	if got := Sparkline([]float64{1, 1, math.NaN(), 1}); got != "██ █" {
+		t.Errorf("all 1, with a hole: %q", got)
+	}
+	if got := Sparkline([]float64{0, 0}); got != "▁▁" {
+		t.Errorf("all 0: %q", got)
 	}
 	if got := Sparkline(nil); got != "" {
 		t.Errorf("empty: %q", got)

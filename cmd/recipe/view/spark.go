@@ -8,9 +8,13 @@ import (
 
 var bars = []rune("▁▂▃▄▅▆▇█")
 
-// Sparkline draws values as one line of bars, the smallest value lowest.
+// Sparkline draws values as one line of bars, the smallest value lowest. Equal values are drawn between 0 and 1, so that
+// rewards that are all 1 do not look like those that are all 0.
 func Sparkline(values []float64) string {
 	low, high := bounds(values)
+	if low == high {
+		low, high = min(0, low), max(1, high)
+	}
 	var b strings.Builder
 	for _, v := range values {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
