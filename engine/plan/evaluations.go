@@ -116,7 +116,7 @@ func countOf(in Input, ops map[addr.Block]*Operation, e decode.Evaluation) (left
 	return left, past
 }
 
-// continues is the step from which a trainer goes on.
+// continues is the step from which a trainer resumes.
 func continues(in Input, op *Operation) int64 {
 	if op == nil || op.Action != Resume && op.Action != Nothing && op.Action != Update {
 		return 0

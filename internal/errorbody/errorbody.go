@@ -1,4 +1,4 @@
-// Package errorbody finds what a server says in the body of an answer that is an error. The bodies of most servers are
+// Package errorbody finds the message in the body of an error response. The bodies of most servers are
 // JSON, of which a person reads one member.
 package errorbody
 

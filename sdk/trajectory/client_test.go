@@ -169,7 +169,7 @@ func TestErrorsAreTyped(t *testing.T) {
 }
 
 // The body of a refusal repeats what was posted, so its beginning is not what a person needs.
-func TestARefusalIsToldWhole(t *testing.T) {
+func TestARefusalIsQuotedWhole(t *testing.T) {
 	t.Parallel()
 	msg := "entry 2 has 1 at position 7. Expected -100, or the token's own id 1234. Masks of 0 and 1 are not read."
 	c, _, _, _ := start(t, says(422, `{"detail":[{"type":"value_error","input":[`+strings.Repeat("1234,", 500)+

@@ -141,16 +141,16 @@ def test_a_decorator_may_take_any_arguments(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("d.csv", "prompt;answer\n1;2\n", "d.csv:1: the line of names has no comma, and fields that semicolons"),
         ("d.csv", "prompt\tanswer\n1\t2\n", "one with tabs has a name that ends in .tsv"),
         ("d.json", '{"train": [{"prompt": "1"}]}', "rows in its member 'train'; want a list of rows"),
     ],
 )
-def test_files_of_another_form_are_named(tmp_path: Path, name: str, text: str, told: str) -> None:
+def test_files_of_another_form_are_named(tmp_path: Path, name: str, text: str, message: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         read(name, tmp_path, split="", config="")
 
 

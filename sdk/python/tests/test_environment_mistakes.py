@@ -97,7 +97,7 @@ SINCE_3_11 = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 
 
 @pytest.mark.parametrize("made", [raising, waiting])
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (StopIteration(), "StopIteration"),
         (SystemExit(3), "SystemExit: it asked the program to end, with 3"),
@@ -112,10 +112,10 @@ SINCE_3_11 = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 
     ],
 )
 def test_an_exit_in_user_code_is_a_mistake(
-    made: Callable[[BaseException], type[Environment]], error: BaseException, told: str
+    made: Callable[[BaseException], type[Environment]], error: BaseException, message: str
 ) -> None:
     _, failed, scored = serve(made(error), ("next", {}), SCORE, SCORE)
-    assert told in failed["error"]["message"]
+    assert message in failed["error"]["message"]
     assert failed["error"]["data"]["kind"] == "failed"
     assert failed["error"]["data"]["code"] == "raise error" and failed["error"]["data"]["file"] == __file__
     assert scored["result"] == {"score": 0.5, "metrics": {}}
@@ -127,21 +127,21 @@ class Unprintable(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (Unprintable(), "Unprintable: (its own text cannot be shown: ValueError)"),
         (ValueError("a" + "b" * 10_000_000 + "c"), "ValueError: a"),
         (RuntimeError("caf\udce9"), "RuntimeError: caf"),
     ],
 )
-def test_an_exception_with_unfit_text_is_shortened(error: BaseException, told: str) -> None:
+def test_an_exception_with_unfit_text_is_shortened(error: BaseException, message: str) -> None:
     _, failed, scored = serve(raising(error), ("next", {}), SCORE, SCORE)
-    assert failed["error"]["message"].startswith(told) and len(json.dumps(failed)) < 20_000
+    assert failed["error"]["message"].startswith(message) and len(json.dumps(failed)) < 20_000
     assert scored["result"]["score"] == 0.5
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no exception groups")
-def test_of_a_group_of_exceptions_the_first_is_told() -> None:
+def test_the_first_of_a_group_of_exceptions_is_named() -> None:
     group = getattr(builtins, "ExceptionGroup", Exception)
     try:
         raise ValueError("in a task")
@@ -153,13 +153,13 @@ def test_of_a_group_of_exceptions_the_first_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         (10**400, "score returned an integer that is too large for a number of 64 bits"),
         (Score(0.5, [1.0]), "score returned a Score with the metrics [1.0]; expected"),  # type: ignore[arg-type]
     ],
 )
-def test_a_score_that_is_no_number_is_told(given: Any, told: str) -> None:
+def test_a_score_that_is_no_number_is_named(given: Any, message: str) -> None:
     class Gives(Environment):
         def next(self) -> Task:
             return Task("x")
@@ -168,7 +168,7 @@ def test_a_score_that_is_no_number_is_told(given: Any, told: str) -> None:
             return given
 
     _, failed = serve(Gives, ("next", {}), SCORE)
-    assert told in failed["error"]["message"]
+    assert message in failed["error"]["message"]
 
 
 def test_a_stop_iteration_in_setup_is_reported() -> None:
@@ -205,7 +205,7 @@ def test_next_still_ends_by_stopiteration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "told"),
+    ("task", "message"),
     [
         (Task(12), "a task's prompt must be a text, got 12"),  # type: ignore[arg-type]
         (Task(messages=[{"role": "user", "content": b"a"}]), "messages[0] must have a text as its content, got b'a'"),
@@ -220,7 +220,7 @@ def test_next_still_ends_by_stopiteration() -> None:
         (Task(messages=["hello"]), "messages[0] must be like"),  # type: ignore[list-item]
     ],
 )
-def test_a_task_that_cannot_be_sent_whole_is_refused(task: Task, told: str) -> None:
+def test_a_task_that_cannot_be_sent_whole_is_refused(task: Task, message: str) -> None:
     class Gives(Environment):
         given = False
 
@@ -231,7 +231,7 @@ def test_a_task_that_cannot_be_sent_whole_is_refused(task: Task, told: str) -> N
             return task
 
     refused, given = serve(Gives, ("next", {}), ("next", {}))
-    assert told in refused["error"]["message"]
+    assert message in refused["error"]["message"]
     assert given["result"]["prompt"] == "x"
 
 
@@ -271,7 +271,7 @@ def test_a_refused_score_loses_only_its_group(score: Any) -> None:
     assert "expected a number between -1e+15 and 1e+15" in failed["error"]["message"]
 
 
-def test_a_rollout_that_would_wait_for_itself_is_told() -> None:
+def test_a_rollout_that_would_wait_for_itself_is_named() -> None:
     async def ask(_: dict[str, Any]) -> dict[str, Any]:
         return dict(ANSWER)
 
@@ -344,7 +344,7 @@ def test_the_model_reads_what_its_tool_raised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("workers = 0", "the class E has workers = 0; expected a whole number, 1 or more"),
         ("processes = -1", "the class E has processes = -1; expected a whole number, 0 or more"),
@@ -353,7 +353,7 @@ def test_the_model_reads_what_its_tool_raised() -> None:
         ("processes = '2'", "the class E has processes = '2'; expected a whole number, 0 or more"),
     ],
 )
-def test_a_class_is_checked_before_a_run(tmp_path: Path, line: str, told: str) -> None:
+def test_a_class_is_checked_before_a_run(tmp_path: Path, line: str, message: str) -> None:
     text = f"""
 from recipe_sdk import Environment, Task
 class E(Environment):
@@ -361,10 +361,10 @@ class E(Environment):
     def next(self): return Task("x")
     def score(self, task, completion): return 0.0
 """
-    assert described(tmp_path, text)["problem"]["message"].startswith(told)
+    assert described(tmp_path, text)["problem"]["message"].startswith(message)
 
 
-def test_a_file_that_ends_the_program_is_told(tmp_path: Path) -> None:
+def test_a_file_that_ends_the_program_is_named(tmp_path: Path) -> None:
     problem = described(tmp_path, "import sys\nsys.exit(2)\n")["problem"]
     assert problem["message"] == "SystemExit: it asked the program to end, with 2" and problem["line"] == 2
 
@@ -373,8 +373,8 @@ def test_arguments_of_a_program_are_not_read(tmp_path: Path) -> None:
     text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--w', required=True)\np.parse_args([])\n"
     problem = described(tmp_path, text)["problem"]
     assert problem["line"] == 4 and "trace" not in problem
-    told = ". argparse read arguments of a program, which has none here: call it below if __name__ == \"__main__\""
-    assert problem["message"] == f"SystemExit: it asked the program to end, with 2{told}"
+    message = ". argparse read arguments of a program, which has none here: call it below if __name__ == \"__main__\""
+    assert problem["message"] == f"SystemExit: it asked the program to end, with 2{message}"
 
 
 @pytest.mark.parametrize("beside", [True, False])
@@ -384,8 +384,8 @@ def test_where_a_relative_file_was_looked_for(tmp_path: Path, beside: bool) -> N
         (tmp_path / "folder" / "w.txt").touch()
     problem = described(tmp_path, "import os\nos.chdir('/')\nopen('folder/w.txt')\n")["problem"]
     found = "it is" if beside else "for a file"
-    told = f"It was looked for in the working folder /; {found} in {tmp_path}: Path(__file__).parent / 'folder/w.txt'"
-    assert problem["message"].endswith(told) and problem["line"] == 3
+    message = f"It was looked for in the working folder /; {found} in {tmp_path}: Path(__file__).parent / 'folder/w.txt'"
+    assert problem["message"].endswith(message) and problem["line"] == 3
     problem = described(tmp_path, "open('folder/v.txt')\n")["problem"]
     assert problem["message"].endswith(f"in the working folder {tmp_path}")
     problem = described(tmp_path, "exec(compile(\"open('v.txt')\", '/no/such/folder/x.py', 'exec'))\n")["problem"]
@@ -394,7 +394,7 @@ def test_where_a_relative_file_was_looked_for(tmp_path: Path, beside: bool) -> N
         assert "working folder" not in described(tmp_path, f"open({other})\n")["problem"]["message"]
 
 
-def test_a_file_whose_mistake_is_no_utf8_is_told(tmp_path: Path) -> None:
+def test_a_file_whose_mistake_is_no_utf8_is_named(tmp_path: Path) -> None:
     problem = described(tmp_path, "raise OSError('caf\\udce9')\n")["problem"]
     assert problem["message"].startswith("OSError: caf") and problem["line"] == 1
 

@@ -119,7 +119,7 @@ def test_a_cancellation_of_the_authors_is_a_mistake(tmp_path: Path) -> None:
         assert isinstance(together, ScoreFailed) and together.problem["message"] == "CancelledError"
 
 
-def test_what_setup_raises_in_a_process_is_told(tmp_path: Path) -> None:
+def test_what_setup_raises_in_a_process_is_named(tmp_path: Path) -> None:
     (tmp_path / "unlicensed").touch()
     (failed,) = with_scorers(tmp_path, lambda scorers: scores(scorers, ""))
     assert isinstance(failed, ScoreFailed) and failed.problem["message"] == "ValueError: no license"

@@ -35,5 +35,5 @@ def test_the_prompt_holds_each_tool_on_a_line_of_json() -> None:
     assert all(part in line for part, line in zip(want["holds"], lines, strict=True))
 
 
-def test_results_are_told() -> None:
+def test_results_are_named() -> None:
     assert tools.response(CASES["response"]["results"]) == CASES["response"]["text"]

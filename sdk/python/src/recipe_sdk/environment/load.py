@@ -24,7 +24,7 @@ PACKAGE = Path(__file__).resolve().parent
 _INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
-#: Characters of an exception's text, and frames, that are told: an exception may quote all of its input.
+#: Characters of an exception's text, and frames, that are reported: an exception may quote all of its input.
 LONGEST, FRAMES = 4000, 30
 
 
@@ -160,8 +160,8 @@ def _who_ended(frames: list[traceback.FrameSummary]) -> str:
     for frame in frames:
         for name in Path(frame.filename).with_suffix("").parts:
             if name in PARSERS:
-                told = "read arguments of a program, which has none here"
-                return f'. {name} {told}: call it below if __name__ == "__main__"'
+                what = "read arguments of a program, which has none here"
+                return f'. {name} {what}: call it below if __name__ == "__main__"'
     return ""
 
 
