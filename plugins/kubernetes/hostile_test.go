@@ -28,20 +28,26 @@ func answering(t *testing.T, code int, header http.Header, body string) *client 
 	return c
 }
 
-// TestAListThatWouldTakeMemory is far below the limit of bytes, and would take gigabytes when it is decoded.
+// A list far below the limit of bytes can take gigabytes when it is decoded.
 func TestAListThatWouldTakeMemory(t *testing.T) {
 	t.Parallel()
-	conditions := `{"status":{"conditions":[{}` + strings.Repeat(",{}", maxItem/3-20) + `]}}`
+	most := limits{items: 100, bytes: 1000, values: 2000, depth: 20}
+	conditions := `{"conditions":[{}` + strings.Repeat(",{}", 300) + `]}`
 	for name, body := range map[string]string{
-		"resources": `{"items":[{}` + strings.Repeat(",{}", maxItems) + `]}`,
-		"values":    `{"kind":"PodList","items":[` + conditions + strings.Repeat(","+conditions, 4) + `]}`,
-		"bytes":     `{"items":[{"metadata":{"name":"` + strings.Repeat("a", maxItem) + `"}}]}`,
-		"depth":     `{"items":[{"x":` + strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth) + `}]}`,
+		"resources": `{"items":[{}` + strings.Repeat(",{}", most.items) + `]}`,
+		"values":    `{"kind":"PodList","items":[` + conditions + strings.Repeat(","+conditions, 9) + `]}`,
+		"bytes":     `{"items":[{"name":"` + strings.Repeat("a", most.bytes) + `"}]}`,
+		"depth":     `{"items":[{"x":` + strings.Repeat("[", most.depth) + strings.Repeat("]", most.depth) + `}]}`,
 	} {
-		c := answering(t, http.StatusOK, nil, body)
-		if _, err := c.look(t.Context(), []string{"run"}); !errors.Is(err, bounded.ErrTooLarge) {
+		var l list[object]
+		if err := l.within(strings.NewReader(body), most); !errors.Is(err, bounded.ErrTooLarge) {
 			t.Errorf("%s: %v; want an error that it is too large", name, err)
 		}
+	}
+	deep := `{"items":[{"x":` + strings.Repeat("[", ofList.depth) + strings.Repeat("]", ofList.depth) + `}]}`
+	c := answering(t, http.StatusOK, nil, deep)
+	if _, err := c.look(t.Context(), []string{"run"}); !errors.Is(err, bounded.ErrTooLarge) {
+		t.Errorf("a real answer: %v; want an error that it is too large", err)
 	}
 	for name, body := range map[string]string{"none": `{"items":[]}`, "no list": `{"items":{}}`, "text": `[]`,
 		"cut off": `{"items":[{}`} {

@@ -13,16 +13,23 @@ import (
 // two hundred of memory, and a server that is wrong, or not ours, must not take that of the engine.
 type list[T any] struct{ Items []T }
 
-// Limits of a list. A cluster has at most 5,000 nodes, and a run some thousand pods.
-const (
-	maxItems  = 100_000
-	maxItem   = 4 << 20 // bytes: the cluster's own store keeps nothing above 1.5 MiB
-	maxValues = 8 << 20 // of JSON, in all items; a pod has some hundred
-	maxDepth  = 100
-)
+// maxItem is the most bytes of a resource: the cluster's own store keeps nothing above 1.5 MiB.
+const maxItem = 4 << 20
+
+// limits are those of a list.
+type limits struct {
+	items, bytes int // resources, and bytes of one
+	values       int // of JSON, in all resources; a pod has some hundred
+	depth        int
+}
+
+// ofList are the limits of all lists. A cluster has at most 5,000 nodes, and a run some thousand pods.
+var ofList = limits{items: 100_000, bytes: maxItem, values: 8 << 20, depth: 100}
 
 // read decodes an answer.
-func (l *list[T]) read(from io.Reader) error {
+func (l *list[T]) read(from io.Reader) error { return l.within(from, ofList) }
+
+func (l *list[T]) within(from io.Reader, most limits) error {
 	d := json.NewDecoder(from)
 	if err := begin(d, '{'); err != nil {
 		return err
@@ -33,7 +40,7 @@ func (l *list[T]) read(from io.Reader) error {
 			return err
 		}
 		if name == "items" {
-			err = l.items(d)
+			err = l.items(d, most)
 		} else {
 			var other json.RawMessage
 			err = d.Decode(&other)
@@ -55,20 +62,20 @@ func begin(d *json.Decoder, bracket json.Delim) error {
 	return err
 }
 
-func (l *list[T]) items(d *json.Decoder) error {
+func (l *list[T]) items(d *json.Decoder, most limits) error {
 	if err := begin(d, '['); err != nil {
 		return err
 	}
-	left := maxValues
+	left := most.values
 	for d.More() {
 		var raw json.RawMessage
 		if err := d.Decode(&raw); err != nil {
 			return err
 		}
-		n, fits := bounded.CountJSON(raw, left, maxDepth)
-		if !fits || len(raw) > maxItem || len(l.Items) == maxItems {
+		n, fits := bounded.CountJSON(raw, left, most.depth)
+		if !fits || len(raw) > most.bytes || len(l.Items) == most.items {
 			return fmt.Errorf("%w: a list has at most %d resources of %d bytes, with %d values in all", bounded.ErrTooLarge,
-				maxItems, maxItem, maxValues)
+				most.items, most.bytes, most.values)
 		}
 		left -= n
 		var item T
