@@ -150,7 +150,7 @@ func staged(b *Block, blocks []*Block) bool {
 		return false
 	}
 	found := named(at.String(), blocks)
-	return found != nil && executor.FilesOf(found[0].Value).Staged()
+	return len(found) > 0 && executor.FilesOf(found[0].Value).Staged()
 }
 
 // Period is how many steps lie between two updates of a sync block.

@@ -142,7 +142,8 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &evaluator{Evaluation: of, e: s.e, ledger: &s.evaluations.ledger, sampler: sampler, trainer: trainer.Addr, settings: settings, done: -1,
+	v := &evaluator{Evaluation: of, e: s.e, ledger: &s.evaluations.ledger, sampler: sampler, trainer: trainer.Addr,
+		settings: settings, done: -1,
 		schedule: evaluation.Schedule{Start: of.AtStart, Every: of.Every, Period: schema.Period(brings)},
 		folder:   evaluation.Folder(absolute(string(s.e.opts.Dir)), of.Name), woken: make(chan struct{}, 1),
 		steps: map[int]int64{}}

@@ -17,7 +17,7 @@ type Usage struct {
 	Queued      int     // sequences that wait in the engine
 	Preemptions float64 // since the engine was started
 	Tokens      float64 // computed since then, as the engine counts them; 0: not reported
-	Reserves    bool    // it begins a sequence only when the cache will hold the whole of it, so that a queue costs nothing
+	Reserves    bool    // it begins a sequence only when the cache will hold the whole of it: a queue costs nothing
 }
 
 // Check refuses a report whose numbers cannot be meant: one of them would stay in the averages.
