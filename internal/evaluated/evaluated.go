@@ -183,8 +183,8 @@ func (e *Evaluation) ranked(number string, steps []int64) []int64 {
 }
 
 // Keep are the steps of checkpoints that are not to be removed: the best so many of all by a metric, and those of
-// others whose evaluation is not finished. All are the steps of all checkpoints, and others of those that are kept for no
-// other reason, both ascending. What cannot be decided is a warning; what was kept before stays then.
+// others whose evaluation is not finished. All are the steps of all checkpoints, and others of those that are kept for
+// no other reason, both ascending. What cannot be decided is a warning; what was kept before stays then.
 func Keep(folder, metric string, all, others []int64, best int) (kept []int64, warning string) {
 	f, err := Read(folder)
 	var e *Evaluation

@@ -8,8 +8,8 @@ import (
 
 var bars = []rune("▁▂▃▄▅▆▇█")
 
-// Sparkline draws values as one line of bars, the smallest value lowest. Equal values are drawn between 0 and 1: rewards
-// that are all 1 do not look like those that are all 0.
+// Sparkline draws values as one line of bars, the smallest value lowest. Equal values are drawn between 0 and 1:
+// rewards that are all 1 do not look like those that are all 0.
 func Sparkline(values []float64) string {
 	low, high := bounds(values)
 	if low == high {
