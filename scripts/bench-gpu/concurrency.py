@@ -1,7 +1,8 @@
-"""Tokens a second of one vLLM or SGLang server when the gateway decides how many sequences it gets at once, beside fixed numbers.
+"""Tokens a second of one server of vLLM or SGLang, when the gateway decides how many sequences it gets at once,
+beside fixed numbers.
 
-usage: concurrency.py --recipe BIN --model DIR --python PYTHON --out DIR [--engine vllm|sglang] [--shape short|long|mixed]
-[--fixed N,…] [--cache BYTES] [--warm S] [--measure S] [--cpu]
+usage: concurrency.py --recipe BIN --model DIR --python PYTHON --out DIR [--engine vllm|sglang]
+[--shape short|long|mixed] [--fixed N,…] [--cache BYTES] [--warm S] [--measure S] [--cpu]
 
 A client keeps 1,024 requests at the gateway, of random prompts and lengths. Each number of --fixed, no limit, and 0
 (the gateway decides) is set while the server runs (`concurrency` of the block). After --warm seconds the tokens and the

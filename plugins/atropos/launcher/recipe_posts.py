@@ -87,7 +87,7 @@ def watch_requests():
 
 
 def message(body):
-    """The message in the body of an error response: the mistakes that FastAPI lists, each with its place, or the text."""
+    """The message in the body of an error response: the mistakes that FastAPI lists with their places, or the text."""
     try:
         detail = json.loads(body)["detail"]
         if not isinstance(detail, str):

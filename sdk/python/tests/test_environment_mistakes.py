@@ -384,8 +384,8 @@ def test_where_a_relative_file_was_looked_for(tmp_path: Path, beside: bool) -> N
         (tmp_path / "folder" / "w.txt").touch()
     problem = described(tmp_path, "import os\nos.chdir('/')\nopen('folder/w.txt')\n")["problem"]
     found = "it is" if beside else "for a file"
-    message = f"It was looked for in the working folder /; {found} in {tmp_path}: Path(__file__).parent / 'folder/w.txt'"
-    assert problem["message"].endswith(message) and problem["line"] == 3
+    text = f"It was looked for in the working folder /; {found} in {tmp_path}: Path(__file__).parent / 'folder/w.txt'"
+    assert problem["message"].endswith(text) and problem["line"] == 3
     problem = described(tmp_path, "open('folder/v.txt')\n")["problem"]
     assert problem["message"].endswith(f"in the working folder {tmp_path}")
     problem = described(tmp_path, "exec(compile(\"open('v.txt')\", '/no/such/folder/x.py', 'exec'))\n")["problem"]
