@@ -21,7 +21,7 @@ sglang:realtime_tokens_total{mode="prefill_compute",model_name="m"} 30.0
 `
 	c := newClient(engine.Address{Port: enginetest.Page(t, page)}, Config{})
 	defer c.Close()
-	want := inference.Usage{Cache: .5, Capacity: 1600, Running: 3, Queued: 2, Preemptions: 7, Tokens: 90}
+	want := inference.Usage{Cache: .5, Capacity: 1600, Running: 3, Queued: 2, Preemptions: 7, Tokens: 90, Reserves: true}
 	if got, err := c.Usage(t.Context()); err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}

@@ -86,9 +86,14 @@ class RunSettings:
     keep_last: int = option(2, "Newest checkpoints kept; 0 = all.", live=True, least=0)
     keep_best: int = option(0, "Best checkpoints to keep in addition to keep_last.", live=True, least=0)
     best_metric: str = option(
-        "reward/mean", "Metric that decides which is best (higher): one of a step, or of an evaluation block."
+        "reward/mean",
+        "Metric that decides which is best (higher): one of a step, or "
+        "evaluation/NAME/METRIC of an evaluation block.",
     )
-    by: str = option("", "Evaluation block that decides which is best, in place of best_metric: evaluation/NAME.")
+    by: str = option(
+        "",
+        "Evaluation block that decides which is best, in place of best_metric: evaluation.NAME, by its first pass@K.",
+    )
     events_file: str | None = option("events.jsonl", "Events are appended here; unset: they only go to the supervisor.")
     control: str | None = option(None, "HOST:PORT of the supervisor (loopback); unset: there is none.")
     control_token: str | None = option(None, "What the supervisor knows this worker by.")
