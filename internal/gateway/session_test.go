@@ -15,8 +15,6 @@ import (
 	"testing"
 
 	"github.com/tidwall/gjson"
-
-	"github.com/recipe-rl/recipe/internal/session"
 )
 
 // talkEngine is an engine with a chat template: each message is its role, its bytes and an end; what it samples are
@@ -460,15 +458,6 @@ func askInVain(t *testing.T, e *talkEngine, c *talk) (asked chan struct{}, leave
 func pending(t *testing.T, g *Gateway, id string) int {
 	t.Helper()
 	return int(owner(t, g, http.MethodGet, "/recipe/v1/sessions/"+id, "").Get("pending").Int())
-}
-
-// manyMetrics is a reward with more metrics than one may have.
-func manyMetrics() string {
-	var names []string
-	for i := range session.MaxMetrics + 1 {
-		names = append(names, fmt.Sprintf(`"task_%d":1`, i))
-	}
-	return `{"reward":1,"metrics":{` + strings.Join(names, ",") + `}}`
 }
 
 // What a program leaves behind could else keep a reward away for ever.

@@ -90,7 +90,7 @@ def test_a_file_that_is_none_removes_nothing_kept(tmp_path, make, why):
     assert kept == [5, 6, 7, 9] and "it is not known which checkpoint is the best" in warning and why in warning
 
 
-def test_a_link_among_checkpoints_leads_to_nothing_removed(tmp_path):
+def test_a_link_among_checkpoints_removes_nothing(tmp_path):
     other, folder = tmp_path / "other" / "step_9", tmp_path / "checkpoints"
     other.mkdir(parents=True)
     (other / MARKER).touch()
