@@ -52,9 +52,7 @@ class Posts:
             finally:
                 ANSWER.reset(token)
             if answer and answer[0] >= 400:
-                posts.failed(
-                    groups, "the trajectory API refused it" + where_refused(answer), answer[0] not in REFUSALS
-                )
+                posts.failed(groups, "the trajectory API refused it" + where_refused(answer), answer[0] not in REFUSALS)
             else:
                 posts.events.write("posted", groups=groups)
             return result

@@ -373,7 +373,7 @@ def test_arguments_of_a_program_are_not_read(tmp_path: Path) -> None:
     text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--w', required=True)\np.parse_args([])\n"
     problem = described(tmp_path, text)["problem"]
     assert problem["line"] == 4 and "trace" not in problem
-    message = ". argparse read arguments of a program, which has none here: call it below if __name__ == \"__main__\""
+    message = '. argparse read arguments of a program, which has none here: call it below if __name__ == "__main__"'
     assert problem["message"] == f"SystemExit: it asked the program to end, with 2{message}"
 
 

@@ -87,8 +87,7 @@ class RunSettings:
     keep_best: int = option(0, "Best checkpoints to keep in addition to keep_last.", live=True, least=0)
     best_metric: str = option(
         "reward/mean",
-        "Metric that decides which is best (higher): one of a step, or "
-        "evaluation/NAME/METRIC of an evaluation block.",
+        "Metric that decides which is best (higher): one of a step, or evaluation/NAME/METRIC of an evaluation block.",
     )
     by: str = option(
         "",
