@@ -17,7 +17,7 @@ type Evaluation struct {
 	When        string     `json:"when"` // in words
 	// Count is how many evaluations this apply makes until the trainer has done its steps; 0: none, or not known.
 	Count int `json:"count,omitempty"`
-	// Past are those of the steps that the trainer has done: they are not made again.
+	// Past is how many evaluations earlier applies made. They are not made again.
 	Past    int `json:"past,omitempty"`
 	Tasks   int `json:"tasks,omitempty"` // of each, at most; 0: the whole held-out set
 	Samples int `json:"samples"`         // completions of each task

@@ -20,8 +20,8 @@ type ledger struct {
 	of map[addr.Block]map[string]evaluated.Evaluation // by trainer and name
 }
 
-// record gives the trainer the results of the evaluation. Of one that begins from scratch they are of other weights: it
-// finds none when it starts.
+// record gives the trainer the results of the evaluation. A trainer that begins from scratch finds none when it starts:
+// the results belong to other weights.
 func (v *evaluator) record() {
 	e := evaluated.Evaluation{Name: v.Name, Metric: v.Main(), Every: v.schedule.Every, Period: v.schedule.Period,
 		Done: v.done, Results: []evaluated.Result{}}
@@ -45,7 +45,7 @@ func (l *ledger) put(v *evaluator, e evaluated.Evaluation) error {
 	}
 	if v.anew.Load() {
 		l.of[v.trainer][v.Name] = without(e)
-		return nil // its folder is still that of the weights before
+		return nil // the folder still has the checkpoints of the weights before
 	}
 	l.of[v.trainer][v.Name] = e
 	folder := absolute(v.e.opts.Dir.Checkpoints(v.trainer))
@@ -64,7 +64,7 @@ func (l *ledger) forget(trainer addr.Block, name string) {
 	}
 }
 
-// write writes the results for a trainer that starts, or removes those of evaluations that the recipe no longer has.
+// write writes the results for a trainer that starts. Without evaluations in the recipe it removes the file.
 func (l *ledger) write(trainer addr.Block, folder string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,8 +25,8 @@ const (
 	FileName = "evaluations.json"
 	// Version is the `v` of the file.
 	Version = 1
-	// Waiting is how many checkpoints are kept at most because their evaluation is not finished, besides those that are
-	// kept for another reason. Inference holds the weights of one evaluation at a time, and the trainer is at most two
+	// Waiting is how many checkpoints stay at most because their evaluation is not finished. Checkpoints that stay for
+	// another reason do not count. Inference holds the weights of one evaluation at a time, and the trainer is at most two
 	// weight updates ahead.
 	Waiting = 2
 
@@ -47,7 +47,8 @@ type Evaluation struct {
 	Name   string `json:"name"`
 	Metric string `json:"metric"` // number that stands for a result
 	Every  int64  `json:"every"`  // optimizer steps; 0: only at the start and the end
-	// Period is the steps between two weight updates: an evaluation that is due in between is of the step before.
+	// Period is the number of steps between weight updates. An evaluation that is due between two updates evaluates the
+	// weights of the earlier one.
 	Period int64 `json:"period"`
 	// Done is the newest step for which an evaluation was due and is finished, with or without a result; -1: none.
 	Done    int64    `json:"done"`
@@ -169,7 +170,7 @@ func (f *File) Best(metric string, steps []int64) (Best, bool) {
 	return Best{Prefix + e.Name + "/" + number, ranked[0], v}, true
 }
 
-// ranked are those of the steps that have a result, the best first, the newest first of equal ones.
+// ranked sorts the steps that have a result: the best first, and of equal ones the newest first.
 func (e *Evaluation) ranked(number string, steps []int64) []int64 {
 	values := map[int64]float64{}
 	var out []int64
@@ -182,9 +183,9 @@ func (e *Evaluation) ranked(number string, steps []int64) []int64 {
 	return out
 }
 
-// Keep are the steps of checkpoints that are not to be removed: the best so many of all by a metric, and those of
-// others whose evaluation is not finished. All are the steps of all checkpoints, and others of those that are kept for
-// no other reason, both ascending. What cannot be decided is a warning; what was kept before stays then.
+// Keep returns the steps of the checkpoints that stay: the best ones of all by a metric, and of others the ones whose
+// evaluation is not finished. All has the step of each checkpoint; others leaves out checkpoints that stay for another
+// reason. Both are ascending. Where the results cannot be read there is a warning, and what was kept before stays.
 func Keep(folder, metric string, all, others []int64, best int) (kept []int64, warning string) {
 	f, err := Read(folder)
 	var e *Evaluation

@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/evaluated"
 )
 
-// results are those of an evaluation every 25 steps, by step.
+// results has the values of an evaluation every 25 steps, by step.
 func results(done int64, values map[int64]float64) evaluated.File {
 	e := evaluated.Evaluation{Name: "held_out", Metric: "pass@1", Every: 25, Period: 1, Done: done}
 	for step, v := range values {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/bounded"
@@ -24,8 +23,6 @@ const (
 	maxAnswer = 256 << 20
 	// maxOne is the most that is read of another answer, about one resource.
 	maxOne = maxItem
-	// maxMessage is the most that is kept of a message, which is shown.
-	maxMessage = 2000
 )
 
 // client asks the API server.
@@ -125,17 +122,9 @@ func refused(answer *http.Response) error {
 		said.Code, said.Reason = answer.StatusCode, http.StatusText(answer.StatusCode)
 		said.Message = errorbody.Text(data)
 	}
-	said.Message, said.Reason = brief(said.Message), brief(said.Reason)
+	said.Message, said.Reason = errorbody.Limit(said.Message), errorbody.Limit(said.Reason)
 	if said.Code >= 500 || said.Code == http.StatusTooManyRequests {
 		return fmt.Errorf("%w: %w", executor.ErrUnreachable, said)
 	}
 	return said
-}
-
-// brief shortens a text of the cluster.
-func brief(text string) string {
-	if len(text) > maxMessage {
-		return strings.ToValidUTF8(text[:maxMessage], "") + "…"
-	}
-	return text
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/recipe-rl/recipe/internal/bounded"
 )
 
-// list is an answer with many resources. They are decoded one by one, and counted before: three bytes of JSON can take
-// two hundred of memory, and a server that is wrong, or not ours, must not take that of the engine.
+// list is an answer with many resources. Each is counted before it is decoded: three bytes of JSON can take two hundred
+// bytes of memory, and a broken or hostile server must not exhaust the engine's.
 type list[T any] struct{ Items []T }
 
 // maxItem is the most bytes of a resource: the cluster's own store keeps nothing above 1.5 MiB.
 const maxItem = 4 << 20
 
-// limits are those of a list.
+// limits bound a list.
 type limits struct {
 	items, bytes int // resources, and bytes of one
 	values       int // of JSON, in all resources; a pod has some hundred

@@ -40,8 +40,8 @@ func removeUnfinished(folder string) {
 	}
 }
 
-// obsolete lists the checkpoints beyond the newest few, but for those that are kept for their evaluation. What cannot
-// be decided is a warning.
+// obsolete lists the checkpoints to remove: all but the newest few and the ones that stay for their evaluation. Where
+// the results of evaluations cannot be read there is a warning.
 func obsolete(folder string, keep, best int, metric string) (paths []string, warning string) {
 	all := checkpoints(folder)
 	beyond := all[min(keep, len(all)):]

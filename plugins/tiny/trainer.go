@@ -256,7 +256,7 @@ func (t *training) unsaved() int {
 	return unsaved
 }
 
-// progress is how many steps are done, and how many those of them since the newest checkpoint.
+// progress is how many steps are done, and how many steps were done since the newest checkpoint.
 func (t *training) progress() (done, unsaved int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -51,8 +51,8 @@ type Left struct {
 	Why            string // why it is not, and what to write instead
 }
 
-// OnCPU names the command for a recipe that runs on a machine without a GPU, where this one was written for a GPU and
-// nobody asked for one; empty: it was not.
+// OnCPU is the command that writes the recipe for a machine without a GPU. It is empty where there is a GPU, and where
+// the user chose a machine.
 func (r Request) OnCPU(gpu bool) string {
 	if gpu || r.Machine != "" || r.From == "" {
 		return ""

@@ -248,7 +248,7 @@ func findings(w io.Writer, s Style, all []plan.Finding) {
 		case "warning":
 			head = s.Yellow("Warning")
 		}
-		// A line of it may be that of a cluster's answer, and must not look like one of the plan.
+		// A cluster's answer may have several lines, and none may look like a line of the plan.
 		summary := strings.ReplaceAll(strings.TrimSpace(f.Summary), "\n", "\n  ")
 		fmt.Fprintf(w, "%s: %s: %s%s\n", head, f.Subject(), summary, place(s, f))
 		for _, line := range strings.Split(strings.TrimSpace(f.Detail), "\n") {

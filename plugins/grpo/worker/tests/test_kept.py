@@ -6,7 +6,7 @@ from recipe_sdk.checkpoint import complete
 
 
 def test_the_best_by_an_evaluation_is_kept(make, api, tmp_path):
-    """The engine writes results beside the checkpoints: that of step 2 is the best, that of step 5 is not finished."""
+    """The engine writes results beside the checkpoints: step 2 has the best, and step 5 is not finished."""
     results = [{"step": n, "due": n, "metrics": {"pass@1": v}} for n, v in ((1, 0.2), (2, 0.9), (3, 0.4), (4, 0.5))]
     held_out = {"name": "held_out", "metric": "pass@1", "every": 1, "period": 1, "done": 4, "results": results}
     folder = tmp_path / "kept"

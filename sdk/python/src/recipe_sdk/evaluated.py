@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 FILE = "evaluations.json"
 VERSION = 1
 PREFIX = "evaluation/"
-# How many checkpoints are kept at most because their evaluation is not finished, besides those that are kept for
-# another reason: inference holds the weights of one evaluation at a time.
+# How many checkpoints stay at most because their evaluation is not finished. Checkpoints that stay for another reason
+# do not count. Inference holds the weights of one evaluation at a time.
 WAITING = 2
 LIMIT = 64 << 20
 
@@ -28,12 +28,12 @@ class Kept(NamedTuple):
 
 
 def is_evaluation(metric: str) -> bool:
-    """Whether a metric is that of an evaluation block."""
+    """Whether an evaluation block reports the metric."""
     return metric.startswith(PREFIX)
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The content of the file; OSError or ValueError when it is none."""
+    """The content of the file. OSError or ValueError when it cannot be read."""
     path = folder / FILE
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
@@ -49,8 +49,9 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def keep(folder: Path, metric: str, every: Sequence[int], others: Sequence[int], best: int) -> Kept:
-    """The best so many of all checkpoints by a metric, and those of `others` whose evaluation is not finished. Both are
-    steps, ascending. Where the results cannot be read, what was kept before stays: those are the oldest."""
+    """The steps of the checkpoints that stay: the `best` best of `every` one, and of `others` (which stay for no other
+    reason) the ones whose evaluation is not finished. Both are ascending. Where the results cannot be read, the oldest
+    of `others` stay: they were kept for their results before."""
     try:
         evaluation, number = _of(read(folder), metric)
         values = {int(r["step"]): _number(r["metrics"].get(number)) for r in evaluation["results"]}
