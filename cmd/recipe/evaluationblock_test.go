@@ -54,6 +54,19 @@ func (h *held) await(step int64) []byte {
 	return nil
 }
 
+// completed waits until an apply has ended well.
+func (h *held) completed(done <-chan error) {
+	h.t.Helper()
+	select {
+	case err := <-done:
+		if err != nil {
+			h.t.Fatalf("%v\n%s", err, h.out.String())
+		}
+	case <-time.After(5 * time.Minute):
+		h.t.Fatalf("the run does not end: %s", h.out.String())
+	}
+}
+
 // result checks a result and its scores: every task once, by one version.
 func (h *held) result(step int64) *evaluation.Result {
 	h.t.Helper()
@@ -123,14 +136,7 @@ func TestAnEvaluationOutlivesKills(t *testing.T) {
 	_, done = h.apply()
 	h.await(60)
 	killEnvironment(t, h.run())
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Fatalf("%v\n%s", err, h.out.String())
-		}
-	case <-time.After(5 * time.Minute):
-		t.Fatalf("the run does not end: %s", h.out.String())
-	}
+	h.completed(done)
 	kept, err := os.ReadFile(filepath.Join(h.folder, evaluation.ScoresFile(30)))
 	if err != nil || !bytes.HasPrefix(kept, answered) {
 		t.Errorf("what was answered before the engine was killed is asked again: %v", err)
@@ -177,14 +183,7 @@ func TestTheBestCheckpointOutlivesKills(t *testing.T) {
 		t.Fatalf("%v\n%s", err, changed)
 	}
 	_, done = h.apply()
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Fatalf("%v\n%s", err, h.out.String())
-		}
-	case <-time.After(5 * time.Minute):
-		t.Fatalf("the run does not end: %s", h.out.String())
-	}
+	h.completed(done)
 	best, value := int64(-1), -1.0
 	results, err := evaluation.Results(string(h.run()), "held_out")
 	if err != nil {

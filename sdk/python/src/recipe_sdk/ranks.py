@@ -49,8 +49,8 @@ def join(backend: str, timeout: timedelta) -> None:
 
 
 def alone(backend: str, timeout: timedelta) -> None:
-    """Makes the process group of one process, for libraries that need one: verl, and DeepSpeed, which without one looks
-    for MPI. Its store is in this process, so nothing listens."""
+    """Makes the process group of one process. verl needs one, and so does DeepSpeed, which looks for MPI otherwise. The
+    store is in this process: other users cannot reach it."""
     import torch.distributed as dist
 
     dist.init_process_group(backend, timeout=timeout, store=dist.HashStore(), rank=0, world_size=1)
