@@ -28,7 +28,7 @@ func plannedEvaluations(w io.Writer, s Style, all []plan.Evaluation) {
 			e.When)
 		number := count(e.Count, "evaluation")
 		if e.Past > 0 {
-			number += fmt.Sprintf(", besides %d that are done", e.Past)
+			number += fmt.Sprintf(" to come, %d done", e.Past)
 		}
 		switch {
 		case e.Rollouts > 0:
