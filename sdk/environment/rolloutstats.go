@@ -274,9 +274,9 @@ func (f *flatRow) add(score float64) { f.groups, f.reward = f.groups+1, f.reward
 // end ends the row: a group has different scores.
 func (f *flatRow) end() { f.groups, f.reward, f.differs = 0, 0, f.differs+1 }
 
-// due returns the length of the row and its mean score when a warning is due: for the first row of manyGroups, and later
-// for a row moreRow times as long as the one of the last warning, with at least manyGroups groups of different scores in
-// between. A shorter condition warned again and again while few groups differed.
+// due returns the length of the row and its mean score when a warning is due: for the first row of manyGroups, and
+// later for a row moreRow times as long as the one of the last warning, with at least manyGroups groups of different
+// scores in between. A shorter condition warned again and again while few groups differed.
 func (f *flatRow) due() (groups int, mean float64) {
 	if f.groups < manyGroups || f.warned > 0 && (f.differs < manyGroups || f.groups < moreRow*f.warned) {
 		return 0, 0
