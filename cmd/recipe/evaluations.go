@@ -29,7 +29,7 @@ compares the evaluations of two runs.`,
   recipe evaluations held_out --step 100 --flips 20`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			dir, _, err := locateRun(file)
+			dir, run, err := locateRun(file)
 			if err != nil {
 				return err
 			}
@@ -47,9 +47,9 @@ compares the evaluations of two runs.`,
 			if len(args) == 1 {
 				names = args
 			}
-			out := []view.Evaluations{}
+			out := []evaluation.History{}
 			for _, name := range names {
-				one, err := resultsOf(root, name, step)
+				one, err := evaluation.ReadHistory(root, name, step)
 				if err != nil {
 					return err
 				}
@@ -58,35 +58,15 @@ compares the evaluations of two runs.`,
 			if asJSON {
 				return view.JSON(a.out, out)
 			}
-			return view.EvaluationResults(a.out, a.style(), out, flips)
+			return view.EvaluationResults(a.out, a.style(), run, out, flips)
 		},
 	}
 	addRun(cmd, &file)
 	addJSON(cmd, &asJSON)
-	cmd.Flags().Int64Var(&step, "step", -1, "compare the result of this `STEP` with the baseline (default: the newest)")
+	cmd.Flags().Int64Var(&step, "step", evaluation.NewestResult,
+		"compare the result of this `STEP` with the baseline (default: the newest)")
 	cmd.Flags().IntVar(&flips, "flips", 5, "show at most `N` tasks that only one of both solved, of each direction")
 	return cmd
-}
-
-// resultsOf are the results of one evaluation block, the one of a step compared with the first; -1: the newest.
-func resultsOf(root, name string, step int64) (view.Evaluations, error) {
-	out := view.Evaluations{Name: name}
-	var err error
-	if out.Results, err = evaluation.Results(root, name); err != nil {
-		return out, err
-	}
-	at := len(out.Results) - 1
-	if step >= 0 {
-		at = slices.IndexFunc(out.Results, func(r *evaluation.Result) bool { return r.Step == step || r.Due == step })
-		if at < 0 {
-			return out, fmt.Errorf("evaluation %s has no result of step %d; recipe evaluations %s lists them", name, step,
-				name)
-		}
-	}
-	if at > 0 {
-		out.Change, err = evaluation.Between(root, out.Results[0], root, out.Results[at])
-	}
-	return out, err
 }
 
 func orNone(names []string) string {

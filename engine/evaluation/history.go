@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +48,39 @@ func Names(runDir string) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// History is all results of one evaluation block of a run.
+type History struct {
+	Name    string    `json:"name"`
+	Results []*Result `json:"results"`
+	// Change is what lies between the first result and another; nil: there is one result.
+	Change *Pair `json:"change,omitempty"`
+}
+
+// NewestResult as the step of a history compares the newest result with the first.
+const NewestResult = -1
+
+// ReadHistory reads the results of one evaluation block, and compares that of a step with the first. With an error of
+// the comparison, the results are there all the same.
+func ReadHistory(runDir, name string, step int64) (History, error) {
+	out := History{Name: name}
+	var err error
+	if out.Results, err = Results(runDir, name); err != nil {
+		return out, err
+	}
+	at := len(out.Results) - 1
+	if step != NewestResult {
+		at = slices.IndexFunc(out.Results, func(r *Result) bool { return r.Step == step || r.Due == step })
+		if at < 0 {
+			return out, fmt.Errorf("evaluation %s has no result of step %d; recipe evaluations %s lists them", name, step,
+				name)
+		}
+	}
+	if at > 0 {
+		out.Change, err = Between(runDir, out.Results[0], runDir, out.Results[at])
+	}
+	return out, err
 }
 
 // Pair is what lies between two results on the same tasks, of one run or of two.

@@ -42,6 +42,7 @@ type report struct {
 	Version                int64
 	Blocks                 []*snapshot.Block
 	Charts                 []chart
+	Evaluations            []evaluated
 	Samples                []sample
 	Lines                  []event.Event
 	Config                 []configured
@@ -122,7 +123,10 @@ func collect(ctx context.Context, dir state.Dir) (*report, error) {
 	for _, list := range [][]configured{r.Config, r.Outputs} {
 		slices.SortFunc(list, func(a, b configured) int { return strings.Compare(a.Name, b.Name) })
 	}
-	r.Samples, err = samplesOf(ctx, dir)
+	if r.Samples, err = samplesOf(ctx, dir); err != nil {
+		return nil, err
+	}
+	r.Evaluations, err = evaluationsOf(dir, rec)
 	return r, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/recipe-rl/recipe/engine/evaluation/evaluationtest"
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/event/eventtest"
 	"github.com/recipe-rl/recipe/engine/report"
@@ -49,11 +50,11 @@ func written(t *testing.T, events ...event.Event) string {
 }
 
 // record writes the record of a run that has completed.
-func record(t *testing.T, dir state.Dir) {
+func record(t *testing.T, dir state.Dir, blocks ...string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(string(dir), "run.json"),
-		[]byte(`{"format_version":2,"id":"r1","recipe":"sums","file":"sums.hcl","status":"completed","blocks":{}}`),
-		0o600); err != nil {
+		fmt.Appendf(nil, `{"format_version":2,"id":"r1","recipe":"sums","file":"sums.hcl","status":"completed",`+
+			`"blocks":{%s}}`, strings.Join(blocks, ",")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -118,6 +119,45 @@ func TestCurvesAreDrawn(t *testing.T) {
 	}
 	if !strings.Contains(page, "0 to 0.9; step 0 to 9") {
 		t.Error("the reward's range is not shown")
+	}
+}
+
+// Evaluations have a curve with a band, the best checkpoint, and the tasks that were solved once, as text.
+func TestEvaluationsAreReported(t *testing.T) {
+	t.Parallel()
+	dir := state.Dir(filepath.Join(t.TempDir(), ".recipe", "sums"))
+	if err := dir.Make(); err != nil {
+		t.Fatal(err)
+	}
+	task := evaluationtest.Task
+	first := evaluationtest.Write(t, string(dir), "held_out", 0, nil, task(0, "1+1", "3", 0), task(1, "2+2", "4", 1))
+	evaluationtest.Write(t, string(dir), "held_out", 10, first, task(0, "1+1", hostile, 1), task(1, "2+2", "5", 0),
+		task(2, "new", "", 1))
+	record(t, dir, `"trainer.tiny.policy":{"intent":"run","life":1,"best":{"path":"/c","step":10,`+
+		`"metric":"evaluation/held_out/pass@1","value":0.6}}`)
+	var page bytes.Buffer
+	if err := report.Write(t.Context(), &page, dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<h2>Evaluation held_out</h2>", "<polygon points=", "<line x1=\"320.0\"",
+		"<td>best checkpoint</td>", "From step 0 to step 10", "solved by the later one alone: 1",
+		"solved by the first one alone: 1",
+		"<td>0</td><td><pre>1&#43;1</pre></td><td><pre>3</pre></td><td><pre>&lt;script&gt;"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the report has no %q:\n%s", want, page.String())
+		}
+	}
+	if err := os.Remove(filepath.Join(string(dir), first.Scores)); err != nil {
+		t.Fatal(err)
+	}
+	var without bytes.Buffer
+	if err := report.Write(t.Context(), &without, dir); err != nil ||
+		!strings.Contains(without.String(), "best checkpoint") ||
+		!strings.Contains(without.String(), "cannot be compared: read scores") {
+		t.Errorf("without the scores of a result the report is %v, %s", err, without.String())
+	}
+	if strings.Contains(page.String(), "<script") || strings.Contains(page.String(), "NaN") {
+		t.Error("the report has an element of a completion, or no number")
 	}
 }
 

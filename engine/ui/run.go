@@ -125,6 +125,7 @@ type block struct {
 	Left     float64            `json:"left,omitempty"` // seconds for the rest of its steps; 0: unknown
 	Version  int64              `json:"version,omitempty"`
 	Needs    []string           `json:"needs"` // blocks that its configuration refers to
+	Best     *state.Best        `json:"best_checkpoint,omitempty"`
 	Metrics  map[string]*number `json:"metrics"`
 }
 
@@ -238,7 +239,7 @@ func (r *run) block(address string, rec *state.Run) block {
 	if a, err := addr.Parse(address); err == nil {
 		out.Kind = string(a.Kind)
 		if recorded := rec.Blocks[a]; recorded != nil && recorded.Config != nil { // it has been started
-			out.Needs = recorded.References()
+			out.Needs, out.Best = recorded.References(), recorded.Best
 		}
 	}
 	return out

@@ -137,6 +137,7 @@ func (s *Server) routes() *http.ServeMux {
 		"GET /api/runs/{run}/samples/{block}/{id}":          (*run).showGroup,
 		"GET /api/runs/{run}/samples/{block}/{id}/same":     (*run).samePrompt,
 		"GET /api/runs/{run}/samples/{block}/{id}/{number}": (*run).showSequence,
+		"GET /api/runs/{run}/evaluations":                   (*run).evaluationsOf,
 	})
 	return mux
 }

@@ -5,6 +5,7 @@ export interface RunRow { name: string; recipe: string; status: string; started?
 export interface Block {
   address: string; kind: string; phase: string; message?: string; remedy?: string; since?: string; silent_since?: string; starts: number; restarts: number;
   step?: number; total?: number; unit?: string; left?: number; version?: number; doing?: string; needs: string[]; metrics: Record<string, number | null>;
+  best_checkpoint?: { path: string; step: number; metric: string; value: number };
 }
 export interface Stall { address: string; message: string; remedy: string; seconds: number }
 export interface Metric { name: string; last: number | null; n: number }
@@ -18,6 +19,14 @@ export interface GroupRow {
   scores: number[] | null; versions?: number[]; step?: number; staleness?: number; dropped?: string; evaluation?: boolean; prompt: string; best: string;
 }
 export interface GroupList { groups: GroupRow[]; total: number; evaluations: number; lost: number; next: number; environments: string[] }
+export interface Estimate { mean: number; low: number; high: number }
+export interface Change { metric: string; tasks: number; before: number; after: number; change: number; low: number; high: number }
+export interface Flip { task: number; prompt: string; solved: boolean; before: string; after: string }
+export interface EvaluationResult { due: number; step: number; policy_version: number; time: string; seconds: number; asked: number; tasks: number; failed: number; score: Estimate; pass_at?: ({ k: number } & Estimate)[]; baseline?: Change[] }
+export interface Evaluation {
+  name: string; results: EvaluationResult[]; gained: number; lost: number; error?: string;
+  change?: { differ?: boolean; before: { step: number }; after: { step: number }; changes: Change[]; flips: Flip[] };
+}
 export interface Same { groups: GroupRow[]; whole: boolean }
 export interface Message { role: string; text: string }
 export interface Completion { score: number | null; advantage: number | null; tokens: number; trained: number; mismatch: number | null; messages: Message[]; metrics?: Record<string, number | null>; finish?: string; failed?: string; part?: boolean; masked?: { start: number; end: number; why: string }[] }

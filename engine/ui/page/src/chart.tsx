@@ -4,7 +4,10 @@ import uPlot from "uplot";
 import { Points, get, part, query } from "./api";
 import { num } from "./format";
 
-export interface Curve { run: string; name: string; label: string; dash?: number[] }
+// Curve is a metric of a run. low and high are the metrics of the ends of its interval, drawn as a band.
+export interface Curve { run: string; name: string; label: string; dash?: number[]; low?: string; high?: string }
+// Mark is a step that a line marks.
+export interface Mark { step: number; label: string }
 export interface Window { from?: number; to?: number }
 
 const colors = ["#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#be185d", "#65a30d"];
@@ -36,6 +39,16 @@ const wholes = [1, 2, 5].flatMap((n) => [...Array(10).keys()].map((e) => n * 10 
 // whole is the range of the x axis: what the data have.
 const whole = (_: uPlot, min: number | null, max: number | null): uPlot.Range.MinMax => min === null || max === null ? [0, 1] : [min, max];
 
+// names are the metrics that a curve needs.
+const names = (c: Curve): string[] => [c.name, ...(c.low && c.high ? [c.low, c.high] : [])];
+
+// stack is curves, each on top of those before it. A curve has no value at a step at which another one has: it counts as 0.
+function stack(tables: uPlot.AlignedData): uPlot.AlignedData {
+  const [x, ...ys] = tables;
+  const sums = new Array<number>(x.length).fill(0);
+  return [x, ...ys.map((y) => { for (let i = 0; i < sums.length; i++) sums[i] += y[i] ?? 0; return [...sums]; })] as uPlot.AlignedData;
+}
+
 // beside is what an axis shows on both sides of one value alone, in steps or seconds: uPlot would show three years.
 const beside = { step: 1, time: 30 };
 
@@ -50,15 +63,17 @@ export function useDark(): boolean {
   return dark;
 }
 
-interface Props { title: string; curves: Curve[]; smooth?: number; x?: "step" | "time"; window: Window; onWindow: (w: Window) => void; again: unknown; height?: number; plain?: boolean }
+interface Props { title: string; curves: Curve[]; smooth?: number; x?: "step" | "time"; window: Window; onWindow: (w: Window) => void; again: unknown; height?: number; plain?: boolean; stacked?: boolean; mark?: Mark }
 
-export function Chart({ title, curves, smooth = 0, x = "step", window, onWindow, again, height = 180, plain = false }: Props) {
+export function Chart({ title, curves, smooth = 0, x = "step", window, onWindow, again, height = 180, plain = false, stacked = false, mark }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot>();
   const [data, setData] = useState<Points[]>([]);
   const [error, setError] = useState("");
   const dark = useDark();
   const key = JSON.stringify([curves, smooth, x, window]);
+  const total = curves.reduce((n, c) => n + names(c).length, 0);
+  const first = curves.map((_, i) => 1 + curves.slice(0, i).reduce((n, c) => n + names(c).length, 0)); // its row of the data
 
   useEffect(() => {
     const aborter = new AbortController();
@@ -66,9 +81,9 @@ export function Chart({ title, curves, smooth = 0, x = "step", window, onWindow,
     const points = Math.min(2000, Math.max(200, 2 * (box.current?.clientWidth ?? 400)));
     Promise.all(runs.map((run) => get<Record<string, Points>>(
       `runs/${part(run)}/series?` + query({ points, smooth: smooth || undefined, x, from: window.from, to: window.to },
-        curves.filter((c) => c.run === run).map((c) => c.name)), aborter.signal)))
+        curves.filter((c) => c.run === run).flatMap(names)), aborter.signal)))
       .then((answers) => {
-        setData(curves.map((c) => answers[runs.indexOf(c.run)][c.name] ?? { x: [], y: [], n: 0 }));
+        setData(curves.flatMap((c) => names(c).map((n) => answers[runs.indexOf(c.run)][n] ?? { x: [], y: [], n: 0 })));
         setError("");
       }, (e) => { if (!aborter.signal.aborted) setError(String(e.message ?? e)); });
     return () => aborter.abort();
@@ -86,8 +101,23 @@ export function Chart({ title, curves, smooth = 0, x = "step", window, onWindow,
       cursor: { points: { size: 6 }, drag: { x: true, y: false, setScale: false }, focus: { prox: 20 } },
       scales: { x: { time: x === "time", range: whole }, y: { range } },
       axes: [{ ...axis, size: 28, ...(x === "step" && { incrs: wholes, values: (_: uPlot, v: number[]) => v.map((t) => num(t)) }) }, { ...axis, size: room, values: (_, v) => v.map((t) => num(t)) }],
-      series: [{}, ...curves.map((c, i) => ({ label: c.label, stroke: list[i % list.length], width: 1.5, dash: c.dash, spanGaps: true, points: { show: sparse, size: 5 } }))],
-      hooks: { setSelect: [(u) => {
+      series: [{}, ...curves.flatMap((c, i) => {
+        const stroke = list[i % list.length];
+        const line = { label: c.label, stroke, width: 1.5, dash: c.dash, spanGaps: true, points: { show: !stacked && sparse, size: 5 }, ...(stacked && i === 0 && { fill: stroke + "66", fillTo: 0 }) };
+        return [line, ...names(c).slice(1).map((label) => ({ label, stroke: "transparent", spanGaps: true, points: { show: false } }))];
+      })],
+      bands: [
+        ...curves.flatMap((c, i) => names(c).length > 1 ? [{ series: [first[i] + 2, first[i] + 1] as uPlot.Band.Bounds, fill: list[i % list.length] + "2e" }] : []),
+        ...(stacked ? curves.slice(1).map((_, i) => ({ series: [i + 2, i + 1] as uPlot.Band.Bounds, fill: list[(i + 1) % list.length] + "66" })) : []),
+      ],
+      hooks: { drawAxes: [(u) => {
+        if (!mark || x !== "step" || u.scales.x.min == null || mark.step < u.scales.x.min || mark.step > u.scales.x.max!) return;
+        const at = u.valToPos(mark.step, "x", true);
+        u.ctx.save();
+        u.ctx.strokeStyle = ink; u.ctx.lineWidth = devicePixelRatio; u.ctx.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
+        u.ctx.beginPath(); u.ctx.moveTo(at, u.bbox.top); u.ctx.lineTo(at, u.bbox.top + u.bbox.height); u.ctx.stroke();
+        u.ctx.restore();
+      }], setSelect: [(u) => {
         if (u.select.width > 4) onWindow({ from: u.posToVal(u.select.left, "x"), to: u.posToVal(u.select.left + u.select.width, "x") });
         u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
       }] },
@@ -97,16 +127,16 @@ export function Chart({ title, curves, smooth = 0, x = "step", window, onWindow,
     resized.observe(element);
     plot.current = u;
     return () => { resized.disconnect(); u.destroy(); plot.current = undefined; };
-  }, [JSON.stringify(curves), dark, x, height]);
+  }, [JSON.stringify(curves), dark, x, height, stacked, mark?.step]);
 
   useEffect(() => {
-    if (!plot.current || data.length !== curves.length) return;
+    if (!plot.current || data.length !== total) return;
     const tables = data.map((p) => [p.x, p.y] as unknown as uPlot.AlignedData);
     const joined = tables.length === 1 ? tables[0] : tables.length ? uPlot.join(tables) : ([[]] as unknown as uPlot.AlignedData);
-    plot.current.setData(joined, true);
+    plot.current.setData(stacked ? stack(joined) : joined, true);
     if (window.from !== undefined && window.to !== undefined) plot.current.setScale("x", { min: window.from, max: window.to });
     else if (joined[0].length === 1) plot.current.setScale("x", { min: joined[0][0] - beside[x], max: joined[0][0] + beside[x] });
-  }, [data, dark, x, JSON.stringify(curves)]);
+  }, [data, dark, x, JSON.stringify(curves), stacked, mark?.step]);
 
   const keys = (e: KeyboardEvent) => {
     const xs = plot.current?.scales.x;
@@ -118,7 +148,7 @@ export function Chart({ title, curves, smooth = 0, x = "step", window, onWindow,
     };
     if (moves[e.key]) { e.preventDefault(); onWindow(moves[e.key]); }
   };
-  const last = (i: number) => data[i]?.last;
+  const last = (i: number) => data[first[i] - 1]?.last;
   const list = dark ? darkColors : colors;
   const said = curves.map((c, i) => `${c.label}: ${num(last(i))}`).join(", ");
   return (
@@ -128,11 +158,12 @@ export function Chart({ title, curves, smooth = 0, x = "step", window, onWindow,
         <span class="legend">
           {curves.slice(0, 12).map((c, i) => <span key={c.run + c.name}><i class="swatch" style={{ background: list[i % list.length] }} />{curves.length > 1 || !plain ? c.label : ""} <b>{num(last(i))}</b></span>)}
           {curves.length > 12 && <span>and {curves.length - 12} more</span>}
+          {mark && <span>{mark.label}</span>}
         </span>
       </figcaption>
       {error && <p class="error" role="alert">{error}</p>}
       <div class="plot" ref={box} tabIndex={0} role="img" onKeyDown={keys}
-        aria-label={`${title}. Newest values: ${said}. Keys: plus and minus zoom, arrows move, Escape shows all.`} />
+        aria-label={`${title}. Newest values: ${said}. ${mark ? mark.label + ". " : ""}Keys: plus and minus zoom, arrows move, Escape shows all.`} />
     </figure>
   );
 }

@@ -1,13 +1,17 @@
 import { useMemo, useState } from "preact/hooks";
 import { RunRow, Summary, part, useAll } from "./api";
-import { Chart, Curve, Window } from "./chart";
+import { Chart, Curve, Mark, Window } from "./chart";
 import { short } from "./format";
 import { Route, change } from "./route";
+
+// solveRates are the numbers of tasks by solve rate, the hardest first, of one environment each.
+const solveRates = "Tasks by solve rate", difficulties = ["unsolved", "hard", "target", "easy", "solved"];
 
 // topics are the charts that are put together from metrics of several plugins, by the names of those metrics.
 const topics: [string, RegExp][] = [
   ["Reward", /^(reward|reward\/mean|scores\/mean)$/],
   ["Evaluation", /^eval\/(?!policy_version$).*$/],
+  ["Held-out tasks", /^evaluation\/[^/]+\/pass@\d+$/],
   ["Loss", /^(loss|policy_loss|loss\/(?!.*(min|max)).*)$/],
   ["KL divergence", /^(kl|policy_kl|kl\/(?!.*coefficient).*|mismatch\/.*kl)$/],
   ["Throughput (tokens a second)", /^(tokens_per_second|tokens\/per_second)$/],
@@ -20,6 +24,7 @@ const topics: [string, RegExp][] = [
   ["Sampler and trainer apart (log-probability)", /^(mismatch\/(fresh|stale)_mean_abs|mismatch\/mean_abs|mismatch\/abs_mean|sync_logprob_difference)$/],
   ["Clipped fraction", /^(clip_fraction|clip\/.*|ratio\/clipped.*)$/],
   ["Learning rate", /^learning_rate$/],
+  [solveRates, /^tasks\/(unsolved|hard|target|easy|solved)$/],
   ["Groups without a signal", /^(flat_groups|groups\/(zero_variance|equal_dropped))$/],
   ["Memory and devices", /^(memory\/.*|mfu|memory_.*)$/],
 ];
@@ -27,7 +32,13 @@ const topics: [string, RegExp][] = [
 // dashes tell the lines of runs apart, the first of which is this one.
 const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 2], [1, 5]];
 
-export interface ChartOf { title: string; curves: Curve[]; smooth?: number }
+export interface ChartOf { title: string; curves: Curve[]; smooth?: number; stacked?: boolean; mark?: Mark }
+
+// best is the checkpoint with the best result of an evaluation, of the trainer that reports it.
+export function best(s: Summary, evaluation: string): Mark | undefined {
+  const c = s.blocks.map((b) => b.best_checkpoint).find((c) => c?.metric.startsWith(`evaluation/${evaluation}/`));
+  return c && { step: c.step, label: `best checkpoint: step ${c.step}` };
+}
 
 function split(name: string): [string, string] {
   const at = name.indexOf(" ");
@@ -40,14 +51,25 @@ export function charts(s: Summary, all = false): ChartOf[] {
   for (const [title, wanted] of topics) {
     const found = metrics.filter((m) => wanted.test(split(m.name)[1]));
     if (!found.length) continue;
+    if (title === solveRates) {
+      for (const address of new Set(found.map((m) => split(m.name)[0]))) {
+        const of = difficulties.map((d) => `${address} tasks/${d}`).filter((name) => found.some((m) => m.name === name));
+        of.forEach((name) => used.add(name));
+        out.push({ title: `${title}: ${short(address)}`, stacked: true, smooth: 0, curves: of.map((name) => ({ run: s.name, name, label: name.slice(name.indexOf("/") + 1) })) });
+      }
+      continue;
+    }
     const several = new Set(found.map((m) => split(m.name)[1])).size > 1;
     const curves = found.map((m) => {
       used.add(m.name);
       const [address, metric] = split(m.name);
       const blocks = new Set(found.map((f) => split(f.name)[0])).size > 1;
-      return { run: s.name, name: m.name, label: [blocks || !several ? short(address) : "", several ? metric : ""].filter(Boolean).join(" ") };
+      const ends = metrics.some((o) => o.name === m.name + "/low") && { low: m.name + "/low", high: m.name + "/high" };
+      return { run: s.name, name: m.name, ...ends, label: [blocks || !several ? short(address) : "", several ? metric.replace(/^evaluation\//, "") : ""].filter(Boolean).join(" ") };
     });
-    out.push({ title, curves, ...(title === "Evaluation" && { smooth: 0 }) }); // these are few
+    const evaluations = new Set(found.map((m) => split(m.name)[1].split("/")[1]));
+    out.push({ title, curves, ...(/^(Evaluation|Held-out tasks)$/.test(title) && { smooth: 0 }), // these are few
+      ...(title === "Held-out tasks" && { mark: [...evaluations].map((e) => best(s, e)).find(Boolean) }) });
   }
   if (all) for (const m of metrics) if (!used.has(m.name)) {
     const [address, metric] = split(m.name);

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { Route, link } from "./route";
 
 const help: [string, string][] = [
-  ["1 – 6", "the views, from Overview to Plan"], ["/", "the search field of a view"], ["n, p", "the next and the previous group of samples"],
+  ["1 – 7", "the views, from Overview to Plan"], ["/", "the search field of a view"], ["n, p", "the next and the previous group of samples"],
   ["+ − ← →", "zoom and move a chart that has the focus; Escape shows all of it"], ["← →", "from token to token"], ["?", "this list; Escape closes it"],
 ];
 

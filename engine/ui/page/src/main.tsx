@@ -3,6 +3,7 @@ import { useEffect } from "preact/hooks";
 import { RunRow, Summary, part, useGet, useLive } from "./api";
 import { Curves } from "./curves";
 import { Configured } from "./config";
+import { Evaluations } from "./evaluations";
 import { Keys } from "./keys";
 import { Logs } from "./logs";
 import { Overview } from "./overview";
@@ -11,7 +12,7 @@ import { Samples } from "./samples";
 import { Lanes } from "./timeline";
 import { num, span } from "./format";
 
-const views: [string, string][] = [["overview", "Overview"], ["curves", "Curves"], ["samples", "Samples"], ["timeline", "Timeline"], ["logs", "Logs"], ["config", "Plan"]];
+const views: [string, string][] = [["overview", "Overview"], ["curves", "Curves"], ["evaluations", "Evaluations"], ["samples", "Samples"], ["timeline", "Timeline"], ["logs", "Logs"], ["config", "Plan"]];
 
 function App() {
   const route = useRoute();
@@ -83,6 +84,7 @@ function Run({ route, runs }: { route: Route; runs: RunRow[] }) {
         {s?.error && <p class="error" role="alert">{s.error}</p>}
         {s && route.view === "overview" && <Overview s={s} route={route} again={live.seq} />}
         {s && route.view === "curves" && <Curves s={s} route={route} runs={runs} again={live.seq} />}
+        {s && route.view === "evaluations" && <Evaluations s={s} route={route} />}
         {s && route.view === "samples" && <Samples s={s} route={route} again={live.seq} />}
         {s && route.view === "timeline" && <Lanes s={s} again={live.seq} />}
         {s && route.view === "logs" && <Logs s={s} route={route} again={live.seq} />}

@@ -32,7 +32,13 @@ async function until(what, done) {
 }
 
 before(async () => {
-  cpSync("../../../recipes/quickstart.hcl", join(folder, "quickstart.hcl"));
+  writeFileSync(join(folder, "quickstart.hcl"), readFileSync("../../../recipes/quickstart.hcl", "utf8") + `
+evaluation "held_out" {
+  environment = environment.arithmetic.sums
+  every       = 100
+  tasks       = 100
+}
+`);
   run = program(["apply", "--auto-approve", "quickstart.hcl"]);
   await until("samples", () => { try { return readdirSync(samples).length; } catch { return false; } });
   server = program(["ui"]);
@@ -269,7 +275,7 @@ test("the timeline has activities and the machine, the graph says what blocks do
 
 test("every view is accessible and fits, in both color schemes and on a phone", async () => {
   const group = JSON.parse(readFileSync(join(samples, "00000001.jsonl"), "utf8").split("\n")[0]).id;
-  const views = ["overview", "curves", "samples", `samples/trajectories.builtin.default/${group}`, "timeline", "logs", "config"];
+  const views = ["overview", "curves", "evaluations", "samples", `samples/trajectories.builtin.default/${group}`, "timeline", "logs", "config"];
   const found = [];
   for (const [colorScheme, width] of [["light", 1280], ["dark", 390]]) for (const view of views) {
     const page = await open(`#/quickstart/${view}`, { colorScheme, viewport: { width, height: 860 } });
@@ -289,6 +295,27 @@ test("every view is accessible and fits, in both color schemes and on a phone", 
     await close(page);
   }
   assert.deepEqual(found, []);
+});
+
+test("evaluations have a curve with its interval, and the tasks that flipped", async () => {
+  const page = await open("#/quickstart/evaluations");
+  const section = page.getByRole("region", { name: "Evaluation held_out" });
+  await section.locator("canvas").waitFor();
+  await until("four results", async () => (await section.getByRole("region", { name: "Results of held_out" }).locator("tbody tr").count()) === 4);
+  const blue = await section.locator("canvas").evaluate((c) => { // the band is drawn: many points of a light blue
+    const { data } = c.getContext("2d").getImageData(0, 0, c.width, c.height);
+    let n = 0;
+    for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 20 && data[i + 3] < 90 && data[i + 2] > data[i] + 50) n++;
+    return n / (c.width * c.height);
+  });
+  assert.ok(blue > 0.01, `the band covers ${blue} of the chart`);
+  await section.getByText(/^Solved by the later one alone: \d+/).waitFor();
+  await section.getByLabel("Compare the first result with that of step").selectOption("100");
+  await page.getByText("Task by task: step 0 and step 100").waitFor();
+  assert.match(page.url(), /name=held_out&step=100/);
+  await page.goto(base + "#/quickstart/curves");
+  await page.locator(".chart", { hasText: "Held-out tasks" }).locator("canvas").waitFor();
+  await close(page);
 });
 
 test("several runs are compared", async () => {

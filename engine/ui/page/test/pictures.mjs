@@ -5,7 +5,7 @@ import { chromium } from "playwright-core";
 
 const [address, run, folder, ...views] = process.argv.slice(2);
 // filled is what a view has once the server has answered.
-const filled = { overview: ".graph .block", curves: ".chart canvas", samples: "tbody tr", timeline: "main details", logs: "main li" };
+const filled = { overview: ".graph .block", curves: ".chart canvas", samples: "tbody tr", timeline: "main details", logs: "main li", evaluations: ".chart canvas" };
 mkdirSync(folder, { recursive: true });
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
 for (const [colorScheme, width, height] of [["light", 1280, 800], ["dark", 1280, 800], ["light", 390, 844]]) {
