@@ -53,7 +53,7 @@ def alone(backend: str, timeout: timedelta) -> None:
     store is in this process: other users cannot reach it."""
     import torch.distributed as dist
 
-    dist.init_process_group(backend, timeout=timeout, store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(backend, timeout=timeout, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
 
 
 class Ranks:
