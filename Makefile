@@ -67,6 +67,7 @@ test-venv:
 # those of lint, which looks at tests, too.
 RACED    ?= $$(scripts/concurrent.sh | grep -xF "$$named")
 test-go: export GORACE := atexit_sleep_ms=20
+test-go: export PLUGINTEST_DEADLINE ?= 5m
 test-go:
 	@failed=0; named=$$($(GO) list $(TESTED)); raced=$(RACED) || [ $$? -eq 1 ]; \
 	if [ -n "$$raced" ] && ! command -v cc >/dev/null 2>&1 && ! command -v gcc >/dev/null 2>&1; then \
@@ -341,6 +342,11 @@ e2e-nomad: build ## the executor of plugins/nomad on a Nomad agent, started here
 test-trackers: ## read what tracking blocks write with the trackers' own packages
 	scripts/venv.sh trackers
 	RECIPE_TRACKERS_PYTHON=$(CACHE)/venv-trackers/bin/python $(GO) test -count 1 -run 'Reads?It$$' ./engine/tracking
+
+.PHONY: test-harness
+test-harness: build ## evaluate with the real lm-eval and Inspect, on tasks of this machine
+	scripts/venv.sh harness
+	RECIPE_HARNESS_PYTHON=$(CACHE)/venv-harness/bin/python $(GO) test -count 1 -v -run '^TestRealHarnesses$$' ./cmd/recipe
 
 .PHONY: e2e-otel
 e2e-otel: ## send the traces of a run through a real OpenTelemetry collector, which is built first

@@ -57,6 +57,7 @@ type lone struct {
 	remove  func() error // of dir
 	policy  string       // for people
 	version int64        // of the policy when it is one that a trainer has made; -1: none
+	ofRun   bool         // the policy is that of the live run, which may train it
 }
 
 // environmentOf loads the recipe in file, and finds its environment at an address.
@@ -69,6 +70,11 @@ func (a *app) environmentOf(vars *recipeFlags, file, address string) (*schema.Re
 		return nil, nil, fmt.Errorf("%s is a block of kind %s; expected an environment, for example environment.NAME.NAME",
 			at, at.Kind)
 	}
+	return a.blockOf(vars, file, at)
+}
+
+// blockOf loads the recipe in file, and finds a block of it.
+func (a *app) blockOf(vars *recipeFlags, file string, at addr.Block) (*schema.Recipe, *schema.Block, error) {
 	opts, err := vars.options(a, file)
 	if err != nil {
 		return nil, nil, err
@@ -81,7 +87,7 @@ func (a *app) environmentOf(vars *recipeFlags, file, address string) (*schema.Re
 	a.sayVariables(r)
 	block := r.Lookup(at)
 	if block == nil {
-		return nil, nil, fmt.Errorf("the recipe %s has no block %s; it has %s", file, at, environmentsOf(r))
+		return nil, nil, fmt.Errorf("the recipe %s has no block %s; it has %s", file, at, blocksOf(r, at.Kind))
 	}
 	return r, block, nil
 }
@@ -93,11 +99,22 @@ func (a *app) prepareLone(ctx context.Context, vars *recipeFlags, file, address 
 	if err != nil {
 		return nil, err
 	}
+	if l, err = a.newLone(r, block, f); err != nil {
+		return nil, err
+	}
+	if err := a.neighbors(ctx, l, file, f); err != nil {
+		return nil, errors.Join(err, l.close(ctx))
+	}
+	return l, nil
+}
+
+// newLone is for a block of a recipe.
+func (a *app) newLone(r *schema.Recipe, block *schema.Block, f *policyFlags) (*lone, error) {
 	catalog, err := a.catalog()
 	if err != nil {
 		return nil, err
 	}
-	l = &lone{recipe: r, block: block, version: -1, says: &said{}}
+	l := &lone{recipe: r, block: block, version: -1, says: &said{}}
 	if l.dir, l.remove, err = temporary.Dir("", "recipe-try"); err != nil {
 		return nil, err
 	}
@@ -108,12 +125,7 @@ func (a *app) prepareLone(ctx context.Context, vars *recipeFlags, file, address 
 		}
 		report(r)
 	})
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, l.close(ctx))
-		}
-	}()
-	return l, a.neighbors(ctx, l, file, f)
+	return l, nil
 }
 
 // ofRunSource is the source of values that a run was applied with.
@@ -157,15 +169,16 @@ func (a *app) variablesOfRun(file string) map[string]input.Planned {
 	return l.Variables
 }
 
-func environmentsOf(r *schema.Recipe) string {
+// blocksOf are the addresses of the blocks of a kind.
+func blocksOf(r *schema.Recipe, of kind.Kind) string {
 	var names []string
 	for _, b := range r.Blocks {
-		if b.Addr.Kind == kind.Environment {
+		if b.Addr.Kind == of {
 			names = append(names, b.Addr.String())
 		}
 	}
 	if len(names) == 0 {
-		return "no environment"
+		return "no block of kind " + string(of)
 	}
 	return strings.Join(names, ", ")
 }
@@ -373,7 +386,7 @@ func (l *lone) live(dir state.Dir, rec *state.Run, b *schema.Block) error {
 	}
 	l.blocks.Give(b.Addr, outputs)
 	if b.Addr.String() == l.policy {
-		l.version = rec.Policy.Version
+		l.version, l.ofRun = rec.Policy.Version, true
 		l.policy += " of the live run"
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,7 @@ type evaluateFlags struct {
 	pass        float64
 	out         string // file of scores
 	retry       bool   // tasks of the file with a failure are asked again
+	harness     harnessFlags
 }
 
 func newEvaluate(a *app) *cobra.Command {
@@ -55,15 +57,35 @@ come, and the same command later evaluates only what is missing. A rollout that 
 counts as not passed, and the evaluation goes on; --retry-failed asks such tasks of the file again.
 docs/evaluation.md describes the intervals and the file.
 
+With --harness, ADDRESS is an inference block, and a program that you have installed evaluates its policy on tasks of its
+own: lm-eval, the Language Model Evaluation Harness, or inspect. Arguments behind -- go to it as they are. The policy is
+found as with --samples; weight updates of a live run wait meanwhile, and a policy that changes all the same ends the
+evaluation.
+
 Ctrl-C and --timeout end the evaluation.`,
 		Example: `  recipe evaluate environment.arithmetic.sums --limit 100
   recipe evaluate environment.words.train -r words.hcl --samples 8 --k 1,8 --out scores.jsonl
   recipe evaluate environment.words.train -r words.hcl --samples 4 --policy https://api.openai.com/v1 ` +
-			`--model gpt-4.1-mini --key-env OPENAI_API_KEY`,
-		Args: cobra.ExactArgs(1),
+			`--model gpt-4.1-mini --key-env OPENAI_API_KEY
+  recipe evaluate inference.vllm.policy --harness lm-eval --tasks gsm8k --chat -- --num_fewshot 5`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.harness.name != "" && cmd.ArgsLenAtDash() == 1 {
+				return nil
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.harness.name != "" {
+				if name := changed(cmd, withoutHarness); name != "" {
+					return fmt.Errorf("--%s does not go with --harness", name)
+				}
+				return a.runHarness(cmd, args, &f)
+			}
+			if name := changed(cmd, harnessNames); name != "" {
+				return fmt.Errorf("--%s needs --harness", name)
+			}
 			if f.samples == 0 {
-				if name := f.needsSamples(cmd); name != "" {
+				if name := changed(cmd, withSamples); name != "" {
 					return fmt.Errorf("--%s needs --samples, for example --samples 8", name)
 				}
 				return a.evaluateRun(cmd, args[0], &f)
@@ -74,26 +96,33 @@ Ctrl-C and --timeout end the evaluation.`,
 	f.add(cmd, time.Hour)
 	f.vars.add(cmd)
 	f.policy.add(cmd)
+	f.harness.add(cmd)
 	cmd.Flags().IntVar(&f.limit, "limit", 0,
 		"use at most `N` tasks of the held-out set (0: all of them; ignored by Atropos environments)")
 	cmd.Flags().IntVar(&f.samples, "samples", 0, "draw `N` completions of each task, and estimate pass@k")
 	cmd.Flags().IntSliceVar(&f.ks, "k", nil, "the `K`s of pass@k, at most --samples (default: 1 and --samples)")
 	cmd.Flags().Float64Var(&f.temperature, "temperature", 1, "of sampling; 0 with --samples 1 is greedy")
 	cmd.Flags().Float64Var(&f.pass, "pass", 1, "the least `SCORE` of a completion that passes")
-	cmd.Flags().StringVar(&f.out, "out", "", "keep every completion in this `FILE` (JSON Lines) and continue it")
+	cmd.Flags().StringVar(&f.out, "out", "", "keep every completion in this `FILE` (JSON Lines) and continue it; with "+
+		"--harness, the folder of its files")
 	cmd.Flags().BoolVar(&f.retry, "retry-failed", false, "ask the tasks of --out again of which a completion has no score")
 	return cmd
 }
 
-// needsSamples is the first flag given that counts with --samples only.
-func (f *evaluateFlags) needsSamples(cmd *cobra.Command) string {
-	for _, name := range []string{"k", "temperature", "pass", "out", "retry-failed", "policy", "model", "key-env", "at",
-		"var", "var-file", "set", "verbose"} {
-		if cmd.Flags().Changed(name) {
-			return name
-		}
+// Flags that count with --samples only, or with --samples and --harness, and those that do not go with --harness.
+var (
+	withSamples = []string{"k", "temperature", "pass", "out", "retry-failed", "policy", "model", "key-env", "at", "var",
+		"var-file", "set", "verbose"}
+	withoutHarness = []string{"samples", "k", "temperature", "pass", "retry-failed"}
+)
+
+// changed is the first of these flags that was given.
+func changed(cmd *cobra.Command, names []string) string {
+	i := slices.IndexFunc(names, func(name string) bool { return cmd.Flags().Changed(name) })
+	if i < 0 {
+		return ""
 	}
-	return ""
+	return names[i]
 }
 
 // evaluateRun asks the environment of the live run.

@@ -40,6 +40,8 @@ func documents() map[string]described {
 		"checkpoint": {reflect.TypeFor[run.Saved](), "what recipe checkpoint --json prints"},
 		"evaluation": {reflect.TypeFor[evaluation.Result](),
 			"a result of an evaluation block, evaluations/NAME/step_N.json in the run directory: see evaluation.md"},
+		"harness": {reflect.TypeFor[view.Harness](),
+			"what recipe evaluate --harness --json prints, and recipe.json beside the program's files: see evaluation.md"},
 		"evaluate": {reflect.TypeFor[run.Evaluation](), "what recipe evaluate --json prints for a live run"},
 	}
 	for name, t := range ui.Documents() {

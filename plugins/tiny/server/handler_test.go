@@ -211,7 +211,8 @@ func TestGenerateRoute(t *testing.T) {
 	t.Parallel()
 	e, s := testServer(t, HandlerOptions{})
 	prompt, _ := e.Tokenizer().Encode("7+5=")
-	for _, body := range []string{fmt.Sprintf(`{"prompt":{"prompt_token_ids":%s}`, mustJSON(prompt)), `{"prompt":"7+5="`} {
+	for _, body := range []string{fmt.Sprintf(`{"prompt":{"prompt_token_ids":%s}`, mustJSON(prompt)), `{"prompt":"7+5="`,
+		`{"prompt":["7+5="]`, fmt.Sprintf(`{"prompt":[%s]`, mustJSON(prompt))} {
 		var got struct {
 			Text     []string
 			TokenIDs [][]int32                `json:"token_ids"`
@@ -383,6 +384,8 @@ func TestErrorsAreClear(t *testing.T) {
 		{"/v1/completions", `{"prompt":"1","n":"two"}`, 400, "n: want int"},
 		{"/v1/completions", `{}`, 400, "want a text or token ids"},
 		{"/v1/completions", `{"prompt":["1","2"]}`, 400, "several prompts"},
+		{"/v1/completions", `{"prompt":[[["1"]]]}`, 400, "several prompts"},
+		{"/v1/completions", `{"prompt":null}`, 400, "got none"},
 		{"/v1/completions", `{"prompt":[4,400]}`, 400, "position 1"},
 		{"/v1/completions", `{"prompt":"1","n":0}`, 400, "n: want 1"},
 		{"/v1/completions", `{"prompt":"1","n":100000}`, 400, "n: want 1"},

@@ -169,32 +169,43 @@ func (r *Request) setAlternatives(field string, n int) error {
 	return nil
 }
 
-// prompt is a text, token ids, or vLLM's object around token ids.
+// prompt is a text, token ids, vLLM's object around token ids, or a list with one of them.
 type prompt struct {
 	text *string
 	ids  []int32
 }
 
 func (p *prompt) UnmarshalJSON(data []byte) error {
+	var list []json.RawMessage
+	if p.one(data) || json.Unmarshal(data, &list) == nil && len(list) == 1 && p.one(list[0]) {
+		return nil
+	}
+	return badRequest("prompt",
+		"prompt: want one text, one list of token ids, {\"prompt_token_ids\": [...]}, or a list with one of them; several "+
+			"prompts are several requests")
+}
+
+// one reads a prompt that is in no list, and reports whether it is one.
+func (p *prompt) one(data []byte) bool {
+	var text *string // nil: null
+	var ids []int32
 	var object struct {
 		IDs  []int32 `json:"prompt_token_ids"`
 		Text *string `json:"prompt"`
 	}
 	switch {
-	case json.Unmarshal(data, &p.text) == nil:
-		return nil
-	case json.Unmarshal(data, &p.ids) == nil:
-		return nil
+	case json.Unmarshal(data, &text) == nil:
+		p.text = text
+	case json.Unmarshal(data, &ids) == nil:
+		p.ids = ids
 	case json.Unmarshal(data, &object) == nil && object.IDs != nil:
 		p.ids = object.IDs
-		return nil
 	case json.Unmarshal(data, &object) == nil && object.Text != nil:
 		p.text = object.Text
-		return nil
+	default:
+		return false
 	}
-	return badRequest("prompt",
-		"prompt: want one text, one list of token ids, or {\"prompt_token_ids\": [...]}; several "+
-			"prompts are several requests")
+	return true
 }
 
 // tokens encodes the prompt; an empty text becomes the token that begins one.
