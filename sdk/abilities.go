@@ -109,6 +109,9 @@ type RecordedCompletion struct {
 	Stop     string // the text that ended it; empty: none did
 	Tokens   []int
 	Logprobs []float64
+	// Messages is the conversation behind that of the group, of a rollout of several turns: Text is its last answer. nil:
+	// Text is all.
+	Messages json.RawMessage
 }
 
 // RescoredGroup holds the scores of a RecordedGroup.

@@ -122,6 +122,7 @@ type Group struct {
 	sdk.RecordedGroup
 	Unable string // why it cannot be scored; then RecordedGroup is not whole
 	prompt int    // tokens
+	turns  bool   // rollouts have several answers
 }
 
 // body is the recorded text of the group.
@@ -172,7 +173,7 @@ func text(g *trajectory.Group, i int, key string) string {
 // Reasons why a group cannot be scored again.
 const (
 	noTask   = "what its scorer was given is not recorded: its environment cannot score again, or is of an older version"
-	turns    = "its rollouts have several turns"
+	unclear  = "the recorded conversations of its rollouts do not begin with the same prompt"
 	parts    = "its rollouts have several sequences"
 	noAnswer = "its completions are not recorded as messages"
 )
@@ -188,11 +189,31 @@ func (out *Group) fill(g *trajectory.Group, function bool) string {
 	if json.Unmarshal(g.Messages, &said) != nil || len(said) != len(g.Tokens) {
 		return noAnswer
 	}
-	out.prompt = promptOf(g)
-	for i, tokens := range g.Tokens {
+	for i := range g.Tokens {
 		if g.Continues(i) {
 			return parts
 		}
+	}
+	out.prompt, out.turns = promptOf(g), severalTurns(g)
+	if len(out.Task) > 0 {
+		return out.answers(g, said)
+	}
+	// Without a recorded task a function gets the conversation alone.
+	fill := out.answers
+	if out.turns {
+		fill = out.conversations
+	}
+	if why := fill(g, said); why != "" {
+		return why
+	}
+	out.Task, _ = json.Marshal(map[string]any{"v": 1, "messages": len(messagesOf(out.RecordedGroup)),
+		"data": struct{}{}}) // numbers
+	return ""
+}
+
+// answers sets the completions of rollouts of one answer, and returns why it cannot.
+func (out *Group) answers(g *trajectory.Group, said [][]json.RawMessage) string {
+	for i, tokens := range g.Tokens {
 		var last struct {
 			Role    string `json:"role"`
 			Content string `json:"content"`
@@ -214,28 +235,77 @@ func (out *Group) fill(g *trajectory.Group, function bool) string {
 		}
 		out.Completions = append(out.Completions, c)
 	}
-	if len(out.Task) == 0 {
-		if severalTurns(g) {
-			return turns
-		}
-		out.Task, _ = json.Marshal(map[string]any{"v": 1, "messages": len(said[0]) - 1, "data": struct{}{}}) // numbers
-	}
 	return ""
 }
 
-// severalTurns reports whether a sequence has tokens after its first trained one that are not trained: what the model
-// was given between two answers.
-func severalTurns(g *trajectory.Group) bool {
-	for _, mask := range g.Masks {
-		trained := false
-		for _, m := range mask {
-			if trained && m == masked {
-				return true
-			}
-			trained = m != masked
+// conversations sets the completions of rollouts of several answers, each with its turns, and returns why it cannot.
+// The prompt ends where the first answer begins: a rollout has as many answers as it has stretches of trained tokens.
+func (out *Group) conversations(g *trajectory.Group, said [][]json.RawMessage) string {
+	prompt := -1
+	for i, mask := range g.Masks {
+		if n := stretches(mask); n > 0 && i < len(said) {
+			prompt = nthLastAnswer(said[i], n)
+			break
 		}
 	}
-	return false
+	if prompt < 1 {
+		return noAnswer
+	}
+	for i, tokens := range g.Tokens {
+		if len(said[i]) <= prompt || !same(said[i][:prompt], said[0][:prompt]) || roleOf(said[i][prompt]) != assistant ||
+			out.prompt > len(tokens) {
+			return unclear
+		}
+		c := sdk.RecordedCompletion{Finish: text(g, i, trajectory.OverrideFinish),
+			Stop: text(g, i, trajectory.OverrideStop), Tokens: tokens[out.prompt:]}
+		if i < len(g.InferenceLogprobs) && len(g.InferenceLogprobs[i]) == len(tokens) {
+			c.Logprobs = g.InferenceLogprobs[i][out.prompt:]
+		}
+		c.Messages, _ = json.Marshal(said[i][prompt:]) // JSON already
+		var last struct {
+			Content string `json:"content"`
+		}
+		if at := nthLastAnswer(said[i], 1); json.Unmarshal(said[i][at], &last) == nil {
+			c.Text = strings.TrimSuffix(last.Content, c.Stop)
+		}
+		out.Completions = append(out.Completions, c)
+	}
+	out.Messages, _ = json.Marshal(said[0][:prompt]) // JSON already
+	return ""
+}
+
+const assistant = "assistant"
+
+func roleOf(message json.RawMessage) string { return gjson.GetBytes(message, "role").String() }
+
+// nthLastAnswer is the index of the nth last answer of a conversation; -1: it has fewer.
+func nthLastAnswer(said []json.RawMessage, n int) int {
+	for i := len(said) - 1; i >= 0; i-- {
+		if roleOf(said[i]) == assistant {
+			if n--; n == 0 {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// stretches is the number of stretches of trained tokens of a sequence.
+func stretches(mask []int) int {
+	n, trained := 0, false
+	for _, m := range mask {
+		if m != masked && !trained {
+			n++
+		}
+		trained = m != masked
+	}
+	return n
+}
+
+// severalTurns reports whether a sequence has several stretches of trained tokens: between two answers is what the
+// model was given.
+func severalTurns(g *trajectory.Group) bool {
+	return slices.ContainsFunc(g.Masks, func(mask []int) bool { return stretches(mask) > 1 })
 }
 
 func same(a, b []json.RawMessage) bool {

@@ -344,13 +344,85 @@ func TestAFunctionNeedsNoTask(t *testing.T) {
 	}
 	t.Cleanup(r.Close)
 	first, reasons := r.First()
-	if first == nil || first.Key.ID != 2 || reasons[turns] != 1 {
+	if first == nil || first.Key.ID != 2 || reasons[noAnswer] != 1 {
 		t.Fatalf("%+v, %v", first, reasons)
 	}
 	first.ForFunction()
 	const want = `{"data":{"answer":"aa","prompt":[{"role":"user","content":"a?"}]},"messages":1,"v":1}`
 	if string(first.Task) != want || first.Completions[0].Text != "a" {
 		t.Errorf("the function gets %s, expected %s, and %+v", first.Task, want, first.Completions)
+	}
+}
+
+// A function scores rollouts of several turns: it gets the conversation behind the prompt, which may have examples of
+// answers. Tokens between the answers stay untrained.
+//
+//docs:rescoring.md What the function gets
+func TestAFunctionScoresConversations(t *testing.T) {
+	t.Parallel()
+	say := func(of ...string) json.RawMessage { // a system message, and turns of user, assistant, tool
+		text := `[{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":"example"},` +
+			`{"role":"user","content":"q2"}`
+		for i, content := range of {
+			text += fmt.Sprintf(`,{"role":%q,"content":%q}`, []string{"assistant", "tool"}[i%2], content)
+		}
+		return json.RawMessage(text + "]")
+	}
+	conversations := func(said ...json.RawMessage) json.RawMessage {
+		text, err := json.Marshal(said)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	const masked = -100
+	g := recorded([]string{"abab", "ab", "bb"}, []float64{1, 0, 1})
+	g.Task, g.Messages = nil, conversations(say("call", "result", "a"), say("a"), say("call", "result"))
+	g.Masks[0] = []int{masked, masked, 'a', masked, 'a', 'b', '.'}
+	g.Masks[2] = []int{masked, masked, masked, masked, masked} // it failed in the run
+	apart := recorded([]string{"abab", "ab"}, []float64{1, 0})
+	apart.Task, apart.Masks[0] = nil, []int{masked, masked, 'a', masked, 'a', 'b', '.'}
+	apart.Messages = conversations(say("call", "result", "a"), json.RawMessage(`[{"role":"user","content":"other"},`+
+		`{"role":"user","content":"x"},{"role":"user","content":"y"},{"role":"user","content":"z"},`+
+		`{"role":"assistant","content":"a"}]`))
+	dir := run(t, g, apart)
+	r, err := Open(dir, "letters", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	first, reasons := r.First()
+	if first == nil || first.Key.ID != 1 || reasons[unclear] != 1 {
+		t.Fatalf("%+v, %v", first, reasons)
+	}
+	if other, err := r.groups[1].read(); err != nil || other.Unable != unclear {
+		t.Errorf("conversations with other prompts: %v, %v", other, err)
+	}
+	if n := len(messagesOf(first.RecordedGroup)); n != 4 {
+		t.Errorf("the prompt has %d messages, expected 4", n)
+	}
+	for i, want := range []sdk.RecordedCompletion{
+		{Text: "a", Messages: json.RawMessage(`[{"role":"assistant","content":"call"},{"role":"tool","content":"result"},` +
+			`{"role":"assistant","content":"a"}]`)},
+		{Text: "a", Messages: json.RawMessage(`[{"role":"assistant","content":"a"}]`)},
+		{Text: "call", Messages: json.RawMessage(`[{"role":"assistant","content":"call"},` +
+			`{"role":"tool","content":"result"}]`)},
+	} {
+		if got := first.Completions[i]; got.Text != want.Text || string(got.Messages) != string(want.Messages) ||
+			len(got.Tokens) != len(g.Tokens[i])-2 {
+			t.Errorf("rollout %d is scored as %q %s, expected %q %s", i, got.Text, got.Messages, want.Text, want.Messages)
+		}
+	}
+	var to bytes.Buffer
+	w := &Writer{To: &to, Least: func(int) int { return 1 }}
+	score := func(v float64) sdk.RescoredCompletion { return sdk.RescoredCompletion{Score: &v} }
+	if err := w.Add(first, Result{Completions: []sdk.RescoredCompletion{score(2), score(0), score(1)}}); err != nil {
+		t.Fatal(err)
+	}
+	var got trajectory.Group
+	if err := json.Unmarshal(to.Bytes(), &got); err != nil || !reflect.DeepEqual(got.Masks, g.Masks) ||
+		got.Scores[0] != 2 {
+		t.Errorf("written: %v, masks %v, expected %v", err, got.Masks, g.Masks)
 	}
 }
 

@@ -48,6 +48,7 @@ func (w *Writer) Add(g *Group, r Result) error {
 	var body map[string]json.RawMessage
 	var read struct {
 		Tokens    [][]json.RawMessage          `json:"tokens"`
+		Masks     [][]json.RawMessage          `json:"masks"`
 		Overrides []map[string]json.RawMessage `json:"overrides"`
 	}
 	if err := json.Unmarshal(g.Body, &body); err != nil {
@@ -66,11 +67,15 @@ func (w *Writer) Add(g *Group, r Result) error {
 		}
 		delete(one, trajectory.OverrideFailed)
 		delete(one, trajectory.OverrideMetrics)
-		for k, token := range read.Tokens[i] { // what had failed in the run was masked
-			if k < g.prompt || c.Score == nil {
-				token = json.RawMessage("-100")
+		if g.turns && c.Score != nil { // tokens between the answers are not trained
+			masks[i] = read.Masks[i]
+		} else {
+			for k, token := range read.Tokens[i] { // what had failed in the run was masked
+				if k < g.prompt || c.Score == nil {
+					token = json.RawMessage("-100")
+				}
+				masks[i] = append(masks[i], token)
 			}
-			masks[i] = append(masks[i], token)
 		}
 		var err error
 		if c.Score != nil {

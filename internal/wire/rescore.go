@@ -14,7 +14,7 @@ func EncodeRecorded(g sdk.RecordedGroup) *pluginpb.RescoreRequest {
 			tokens[i] = int64(id)
 		}
 		m.Completions = append(m.Completions, &pluginpb.RecordedCompletion{Text: c.Text, FinishReason: c.Finish,
-			Stop: c.Stop, Tokens: tokens, Logprobs: c.Logprobs})
+			Stop: c.Stop, Tokens: tokens, Logprobs: c.Logprobs, Messages: string(c.Messages)})
 	}
 	return Readable(m)
 }
@@ -29,7 +29,7 @@ func DecodeRecorded(m *pluginpb.RescoreRequest) sdk.RecordedGroup {
 			tokens[i] = int(id)
 		}
 		g.Completions = append(g.Completions, sdk.RecordedCompletion{Text: c.GetText(), Finish: c.GetFinishReason(),
-			Stop: c.GetStop(), Tokens: tokens, Logprobs: c.GetLogprobs()})
+			Stop: c.GetStop(), Tokens: tokens, Logprobs: c.GetLogprobs(), Messages: raw(c.GetMessages())})
 	}
 	return g
 }

@@ -101,6 +101,9 @@ type Completion struct {
 	Stop     string // the stop text that ended it, which is not in Text; "": none did
 	Tokens   []int  // without the prompt
 	Logprobs []float64
+	// Messages is what followed the task's conversation, answers and what the model was given between them, where
+	// recorded rollouts of several turns are scored again; Text is the last answer. nil: Text is all.
+	Messages []Message
 
 	metrics *metrics
 }

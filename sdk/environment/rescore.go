@@ -135,6 +135,9 @@ func (r *single) rescore(ctx context.Context, g sdk.RecordedGroup) (out sdk.Resc
 	completions := make([]Completion, len(g.Completions))
 	for i, c := range g.Completions {
 		completions[i] = Completion{Text: c.Text, Finish: c.Finish, Stop: c.Stop, Tokens: c.Tokens, Logprobs: c.Logprobs}
+		if len(c.Messages) > 0 && json.Unmarshal(c.Messages, &completions[i].Messages) != nil {
+			return sdk.RescoredGroup{Unable: "its conversations are not recorded as messages"}
+		}
 	}
 	for i, s := range r.scoreAt(ctx, task.task, completions, step) {
 		one := sdk.RescoredCompletion{}

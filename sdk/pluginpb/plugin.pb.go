@@ -3363,6 +3363,7 @@ type RecordedCompletion struct {
 	Stop          string                 `protobuf:"bytes,3,opt,name=stop,proto3" json:"stop,omitempty"`                                     // the text that ended it; empty: none did
 	Tokens        []int64                `protobuf:"varint,4,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
 	Logprobs      []float64              `protobuf:"fixed64,5,rep,packed,name=logprobs,proto3" json:"logprobs,omitempty"`
+	Messages      string                 `protobuf:"bytes,6,opt,name=messages,proto3" json:"messages,omitempty"` // JSON: the conversation behind the prompt, of a rollout of several turns; empty: text is all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3430,6 +3431,13 @@ func (x *RecordedCompletion) GetLogprobs() []float64 {
 		return x.Logprobs
 	}
 	return nil
+}
+
+func (x *RecordedCompletion) GetMessages() string {
+	if x != nil {
+		return x.Messages
+	}
+	return ""
 }
 
 type RescoreResponse struct {
@@ -5282,13 +5290,14 @@ const file_plugin_proto_rawDesc = "" +
 	"\x04task\x18\x01 \x01(\fR\x04task\x12\x1a\n" +
 	"\bexpected\x18\x02 \x01(\tR\bexpected\x12\x1a\n" +
 	"\bmessages\x18\x03 \x01(\fR\bmessages\x12F\n" +
-	"\vcompletions\x18\x04 \x03(\v2$.recipe.plugin.v1.RecordedCompletionR\vcompletions\"\x95\x01\n" +
+	"\vcompletions\x18\x04 \x03(\v2$.recipe.plugin.v1.RecordedCompletionR\vcompletions\"\xb1\x01\n" +
 	"\x12RecordedCompletion\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12#\n" +
 	"\rfinish_reason\x18\x02 \x01(\tR\ffinishReason\x12\x12\n" +
 	"\x04stop\x18\x03 \x01(\tR\x04stop\x12\x16\n" +
 	"\x06tokens\x18\x04 \x03(\x03R\x06tokens\x12\x1a\n" +
-	"\blogprobs\x18\x05 \x03(\x01R\blogprobs\"q\n" +
+	"\blogprobs\x18\x05 \x03(\x01R\blogprobs\x12\x1a\n" +
+	"\bmessages\x18\x06 \x01(\tR\bmessages\"q\n" +
 	"\x0fRescoreResponse\x12F\n" +
 	"\vcompletions\x18\x01 \x03(\v2$.recipe.plugin.v1.RescoredCompletionR\vcompletions\x12\x16\n" +
 	"\x06unable\x18\x02 \x01(\tR\x06unable\"\xda\x01\n" +

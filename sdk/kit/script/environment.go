@@ -329,8 +329,12 @@ func (p *program) ScoreGroup(ctx context.Context, t environment.Task, list []env
 // completion is how the worker reads one.
 func completion(c environment.Completion) map[string]any {
 	// never null
-	return map[string]any{"text": c.Text, "finish": c.Finish, "stop": c.Stop, "tokens": append([]int{}, c.Tokens...),
+	out := map[string]any{"text": c.Text, "finish": c.Finish, "stop": c.Stop, "tokens": append([]int{}, c.Tokens...),
 		"logprobs": append([]float64{}, c.Logprobs...)}
+	if len(c.Messages) > 0 {
+		out["messages"] = c.Messages
+	}
+	return out
 }
 
 // EvaluationTasks implements environment.Evaluable.

@@ -202,7 +202,10 @@ class Reward(Environment):
         state = TrainerState(global_step=step, epoch=self._drawn / len(self._rows))
         # as in TRL, which decodes the tokens: with the text at which it stopped
         plain = [c.text + c.stop for c in completions]
-        texts = [[{"role": "assistant", "content": text}] if task.messages else text for text in plain]
+        texts: list[Any] = [[{"role": "assistant", "content": text}] if task.messages else text for text in plain]
+        for n, c in enumerate(completions):
+            if c.messages:  # as in TRL, too, with turns of tools between the answers
+                texts[n] = [dict(m) for m in c.messages]
         prompt: Any = list(task.messages) or task.prompt
         given = Given(prompt, texts, [list(c.tokens) for c in completions], task.data, state)
         found = await asyncio.gather(*(self._rewards(i, given) for i in range(len(self._functions))))

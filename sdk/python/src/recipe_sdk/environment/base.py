@@ -35,6 +35,9 @@ class Completion:
     tokens: Sequence[int] = ()  # without the prompt
     logprobs: Sequence[float] = ()
     stop: str = ""  # the stop text that ended it, which is not in text
+    # what followed the task's conversation, where recorded rollouts of several turns are scored again: text is the last
+    # answer; empty: text is all
+    messages: Sequence[Mapping[str, Any]] = ()
 
     @property
     def truncated(self) -> bool:
