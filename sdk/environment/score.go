@@ -358,8 +358,8 @@ func (l *lostGroups) failure(reason error) error {
 	case errors.As(reason, &s):
 		e.Remedy = "correct the environment's Score: it must return a finite number, and an error when the score cannot be " +
 			"computed (a division by zero is a usual cause)"
-	case errors.As(reason, &late):
-		e.Remedy = "let Score end in time, or raise score_timeout"
+	case errors.As(reason, &late), cause(reason) == scoreTimeout:
+		e.Remedy = "let the scoring end in time, or raise score_timeout"
 	case errors.As(reason, &o) && o.Remedy != "": // it knows the line
 		e.Final = o.Final
 		e.Remedy = o.Remedy + ". A wrong answer is a low score and no error: an error leaves the completion out"
