@@ -312,7 +312,7 @@ func oneReason(lost error) bool {
 }
 
 // Fewer groups than maxFailures end a block whose environment fails slowly, as a server does that asks for something
-// and gets no answer: when all were lost for one reason, in so much time.
+// and gets no answer, or whose scores all take too long: when all were lost for one reason, in so much time.
 const (
 	hopelessGroups = 2
 	hopelessAfter  = time.Minute
@@ -323,7 +323,8 @@ const (
 func (l *lostGroups) hopeless(reason error, now time.Time) bool {
 	var infra *InfraFailed
 	return !l.ever && l.inARow >= hopelessGroups && len(l.same) == 1 && !l.began.IsZero() &&
-		now.Sub(l.began) >= hopelessAfter && errors.As(reason, &infra) && oneReason(reason)
+		now.Sub(l.began) >= hopelessAfter && (errors.As(reason, &infra) || cause(reason) == scoreTimeout) &&
+		oneReason(reason)
 }
 
 // failure is what ends the block when too many groups are lost in a row.
