@@ -96,8 +96,8 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.diags = append(p.diags, checkSubstitutes(l.modules, opts.Replace, opts.Mocks)...)
 	p.finish(r, root, files)
 	withholdSensitive(l.modules, l.files)
-	p.diags = slices.Concat(p.diags, checkAlerts(p.alerts, r.Blocks), checkEvaluations(p.held, r.Blocks), checkPeriods(r.Blocks),
-		checkMetrics(p.alerts, evaluations{p.held, p.unread}, r.Blocks),
+	p.diags = slices.Concat(p.diags, checkAlerts(p.alerts, r.Blocks), checkEvaluations(p.held, r.Blocks),
+		checkPeriods(r.Blocks), checkMetrics(p.alerts, evaluations{p.held, p.unread}, r.Blocks),
 		checkBest(evaluations{p.held, p.unread}, r.Blocks))
 	for _, a := range p.alerts {
 		r.Alerts = append(r.Alerts, *a)
