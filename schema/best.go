@@ -164,6 +164,32 @@ func Period(sync *Block) int64 {
 	return max(1, c.Every)
 }
 
+// checkPeriods reports sync blocks that bring no weights: the trainer ends before the first update is due, so inference
+// serves the initial weights for the whole run.
+func checkPeriods(blocks []*Block) (diags hcl.Diagnostics) {
+	for _, s := range blocks {
+		if s.Addr.Kind != kind.Sync {
+			continue
+		}
+		for _, n := range s.Needs {
+			found := named(n.On.String(), blocks)
+			if n.On.Kind != kind.Trainer || found == nil {
+				continue
+			}
+			steps, every := KeepsOf(found[0]).Steps, Period(s)
+			if steps <= 0 || every < steps || every == 1 {
+				continue
+			}
+			d := diagnostic.Warning(s.Range, "Weights that never come", fmt.Sprintf("%s: every is %d, and %s makes %d steps: "+
+				"inference samples with the initial weights for the whole run. Lower every, or raise steps.", s.Addr, every,
+				n.On, steps))
+			d.Extra = InstanceExtra{Address: s.Addr}
+			diags = append(diags, d)
+		}
+	}
+	return diags
+}
+
 // mostSteps is how many evaluations are compared with the checkpoints of a trainer.
 const mostSteps = 10_000
 

@@ -101,6 +101,7 @@ func TestFunctionsThatAreNotThere(t *testing.T) {
 		"mine.py:clipped":     "",
 		"mine.py:half":        "",
 		"mine.py:cliped":      `mine.py defines no cliped at its top level. It has clipped, half. Did you mean "clipped"?`,
+		"mine.py:_own":        "Not a function: \"import\" in loss: _own of mine.py is 1, which cannot be called. Name",
 		"mine.py:inner":       "defines no inner at its top level",
 		"other.py:mine":       "there is no file other.py (paths are relative to the folder of the recipe, " + dir + ")",
 		"othr.py:mine":        "There is mine.py.",

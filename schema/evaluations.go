@@ -110,12 +110,43 @@ func checkEvaluations(held []*decode.Evaluation, blocks []*Block) (diags hcl.Dia
 				"`recipe evaluate` evaluates once.", sampler)
 			continue
 		}
+		if text := neverDue(e, KeepsOf(trainer).Steps); text != "" {
+			diags = append(diags, diagnostic.Warning(e.Range, "Evaluations that never come",
+				fmt.Sprintf("evaluation.%s: %s", e.Name, text)))
+		}
 		if limit := syncTimeout(trainer); limit > 0 && e.Timeout >= limit {
 			wrong("timeout is %s, but %s fails when its weights wait for %s. Lower timeout, or raise sync_timeout of the "+
 				"trainer.", e.Timeout, trainer.Addr, limit)
 		}
 	}
 	return diags
+}
+
+// neverDue is which evaluations a trainer of so many steps never makes, or whose gate judges none of them; empty: it
+// makes all. Steps 0: their number is not known.
+func neverDue(e *decode.Evaluation, steps int64) string {
+	var when []string
+	if e.AtStart {
+		when = append(when, "the start")
+	}
+	if e.AtEnd {
+		when = append(when, "the end")
+	}
+	switch {
+	case steps <= 0:
+		return ""
+	case e.Every > steps:
+		left := "no evaluation is made"
+		if len(when) > 0 {
+			left = "only " + strings.Join(when, " and ") + " of the run are evaluated"
+		}
+		return fmt.Sprintf("every is %d, and the trainer makes %d steps: %s. Lower every, or raise steps.", e.Every, steps,
+			left)
+	case e.Gate != nil && e.Gate.From > steps:
+		return fmt.Sprintf("from of gate is %d, and the trainer makes %d steps: the gate judges no result. Lower from, or "+
+			"raise steps.", e.Gate.From, steps)
+	}
+	return ""
 }
 
 // syncTimeout is how long a trainer lets its weights wait; 0: it does not say.

@@ -97,7 +97,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.finish(r, root, files)
 	withholdSensitive(l.modules, l.files)
 	p.diags = slices.Concat(p.diags, checkAlerts(p.alerts, r.Blocks), checkEvaluations(p.held, r.Blocks),
-		checkMetrics(p.alerts, evaluations{p.held, p.unread}, r.Blocks),
+		checkPeriods(r.Blocks), checkMetrics(p.alerts, evaluations{p.held, p.unread}, r.Blocks),
 		checkBest(evaluations{p.held, p.unread}, r.Blocks))
 	for _, a := range p.alerts {
 		r.Alerts = append(r.Alerts, *a)

@@ -83,6 +83,10 @@ func serverEnded(dir state.Dir, run *state.Run, block addr.Block) error {
 			", in place of the run, reads the groups that it has left (recipe " +
 			"trajectories show lists them); " + refusal.Remedy
 	}
+	if record := filepath.Join(string(dir), "samples", block.FileName()); isFolder(record) {
+		refusal.Remedy = "--dir " + printable.ShellWord(record) + " reads the record of all groups, trained ones too; " +
+			refusal.Remedy
+	}
 	return refusal
 }
 

@@ -144,14 +144,16 @@ func (t *training) train(ctx context.Context) error {
 			report.emitUnused(t.host, t.steps())
 			continue
 		}
-		if err := t.checkpointIfDue(ctx); err != nil {
-			return err
-		}
+		err = t.checkpointIfDue(ctx)
 		trained := time.Since(began) - waited
-		if err := t.handOver(ctx); err != nil {
+		if err == nil {
+			err = t.handOver(ctx)
+		}
+		// The step is made, and the checkpoint of a stop has it: its metrics must not be missing then.
+		report.emit(t.host, t.settings(), waited, trained, time.Since(began))
+		if err != nil {
 			return err
 		}
-		report.emit(t.host, t.settings(), waited, trained, time.Since(began))
 	}
 	return nil
 }

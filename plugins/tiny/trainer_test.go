@@ -12,10 +12,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 	"go.uber.org/goleak"
 
+	"github.com/recipe-rl/recipe/internal/weightclient"
+	"github.com/recipe-rl/recipe/internal/weightserver"
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -264,6 +267,31 @@ func TestTrainerStopsWithACheckpointAndTakesNewSettings(t *testing.T) {
 	}
 	if _, err := lm.Load(got[0]); err != nil {
 		t.Error(err)
+	}
+}
+
+// A stop while inference takes the weights of a step: the checkpoint has the step, so its metrics are reported, too.
+func TestAStopReportsTheStepThatItSaves(t *testing.T) {
+	t.Parallel()
+	b := plugintest.Harness(t, Trainer())
+	b.Start(trainerBody(t, newAPI(t), 10), func(r *pluginpb.StartRequest) { r.SyncedBy = []string{"sync.weights.test"} })
+	b.Ready()
+	client := weightclient.New(b.Output("control_url"), b.Output("control_token"))
+	t.Cleanup(client.Close)
+	if _, err := client.Attach(t.Context(), weightserver.Attach{Address: "sync.weights.test", Every: 1,
+		Transport: "reload"}); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := client.Pending(t.Context(), 0, time.Minute); err != nil || p == nil || p.Step != 1 {
+		t.Fatalf("pending: %+v, %v", p, err)
+	}
+	if err := b.Stop(20e9); err != nil {
+		t.Fatal(err)
+	}
+	b.WaitPhase(sdk.Stopped)
+	got := stepsOf(checkpoints(filepath.Join(b.RunDir, "checkpoints")))
+	if m := metricsOf(b)[1]; !slices.Equal(got, []int64{1}) || m["tokens"] == 0 {
+		t.Errorf("checkpoints of steps %v, metrics of step 1: %v", got, m)
 	}
 }
 

@@ -101,6 +101,14 @@ func (d *Decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute,
 		return refuse("Function not found", fmt.Sprintf("%s defines no %s at its top level. It has %s.%s",
 			code.File, code.Function, diagnostic.Some(known.public), diagnostic.DidYouMean(code.Function, known.public)))
 	}
+	if found.literal != "" {
+		remedy := "Name a function."
+		if a.Format == spec.FormatCallable {
+			remedy = "Name a function, or an object or a class with __call__."
+		}
+		return refuse("Not a function", fmt.Sprintf("%s of %s is %s, which cannot be called. %s", code.Function, code.File,
+			diagnostic.Shortened(found.literal), remedy))
+	}
 	pinned := code
 	pinned.Digest = known.digest
 	if code.Digest != "" && code.Digest != pinned.Digest {

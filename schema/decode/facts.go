@@ -43,8 +43,9 @@ type pythonFacts struct {
 
 // functionFacts are what is known of a function of a file.
 type functionFacts struct {
-	may       bool // spec.MayDefine
-	asked     bool // for what follows: spec.Parameters
+	may       bool   // spec.MayDefine
+	literal   string // spec.Literal; empty: it is none
+	asked     bool   // for what follows: spec.Parameters
 	known     bool
 	signature spec.Signature
 }
@@ -91,10 +92,11 @@ func (p *pythonFacts) function(name string) (*functionFacts, bool) {
 	if known := p.functions[name]; known != nil {
 		return known, true
 	}
-	if !p.facts.spend(len(p.content)) {
+	if !p.facts.spend(2 * len(p.content)) {
 		return nil, false
 	}
-	p.functions[name] = &functionFacts{may: spec.MayDefine(p.content, name)}
+	literal, _ := spec.Literal(p.content, name)
+	p.functions[name] = &functionFacts{may: spec.MayDefine(p.content, name), literal: literal}
 	return p.functions[name], true
 }
 

@@ -9,6 +9,9 @@ type Caused interface {
 	Cause() string
 }
 
+// scoreTimeout is the cause of scores that took too long, in Go and in Python.
+const scoreTimeout = "score_timeout"
+
 // cause is a name for why a rollout has no score, without data of the rollout: metrics count by it.
 func cause(err error) string {
 	var (
@@ -23,7 +26,7 @@ func cause(err error) string {
 	case errors.As(err, &c):
 		return c.Cause()
 	case errors.As(err, &late):
-		return "score_timeout"
+		return scoreTimeout
 	case errors.As(err, &p):
 		return "panic in Score"
 	case errors.As(err, &s):

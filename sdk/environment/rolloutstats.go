@@ -315,10 +315,11 @@ func (r *rollouts) report(last bool) {
 		if !r.settings.DropUninformative {
 			what = "they are trained on all the same (drop_uninformative = false), and have no advantage"
 		}
-		r.host.Log("warn", fmt.Sprintf("all scores were equal in each of the last %d groups (mean %.3g); %s. Use easier "+
-			"tasks where scores are low and harder ones where they are high, give scores in finer steps, or raise "+
-			"group_size. A row of fewer than %d such groups brings no further warning; groups_uninformative counts them", n,
-			reward, what, moreRow*n))
+		r.host.Log("warn", fmt.Sprintf("all scores were equal in each of the last %d groups (mean %.3g); %s. Look at "+
+			"answers with their scores first (recipe env try): where good and bad ones have the same, the scoring is wrong. "+
+			"Otherwise use easier tasks where scores are low and harder ones where they are high, give scores in finer "+
+			"steps, or raise group_size. A row of fewer than %d such groups brings no further warning; "+
+			"groups_uninformative counts them", n, reward, what, moreRow*n))
 	}
 	if long := r.stats.firstLong(); long != nil {
 		r.host.Log("warn", fmt.Sprintf("a group is left out, and counted as groups_too_long like all later ones: %v", long))

@@ -185,12 +185,33 @@ func TestAnEnvironmentThatRefusesEveryGroup(t *testing.T) {
 	}
 }
 
+// scriptTimedOut is a score of an environment in Python that took too long.
+type scriptTimedOut struct{}
+
+func (scriptTimedOut) Error() string { return "not done after score_timeout" }
+func (scriptTimedOut) Cause() string { return scoreTimeout }
+
+// What to do about scores that take too long is the same, in whatever language they are.
+func TestTheRemedyOfScoresThatTakeTooLong(t *testing.T) {
+	t.Parallel()
+	for _, late := range []error{scriptTimedOut{}, &scoreTimedOut{limit: time.Second}} {
+		var e *sdk.Error
+		err := (&lostGroups{inARow: 10}).failure(&unscored{text: "late", causes: []error{late}, counts: []int{2}})
+		if !errors.As(err, &e) || !strings.Contains(e.Remedy, "raise score_timeout") {
+			t.Errorf("%T: %v", late, err)
+		}
+	}
+}
+
 // An environment that fails slowly, in all that was ever tried, ends its block before ten groups are lost.
 func TestAnEnvironmentThatNeverWorks(t *testing.T) {
 	t.Parallel()
 	closed := func(text string) error {
 		cause := &InfraFailed{Err: errors.New(text)}
 		return &unscored{text: cause.Error(), causes: []error{cause}, counts: []int{2}}
+	}
+	never := func() error {
+		return &unscored{text: "late", causes: []error{scriptTimedOut{}}, counts: []int{2}}
 	}
 	began := time.Now()
 	for _, c := range []struct {
@@ -205,6 +226,8 @@ func TestAnEnvironmentThatNeverWorks(t *testing.T) {
 		{"one group", false, []error{closed("closed")}, 2 * time.Minute, false},
 		{"two reasons", false, []error{closed("closed"), closed("timed out")}, 2 * time.Minute, false},
 		{"it has worked", true, []error{closed("closed"), closed("closed")}, 2 * time.Minute, false},
+		{"scores that never end", false, []error{never(), never()}, 2 * time.Minute, true},
+		{"scores that ended before", true, []error{never(), never()}, 2 * time.Minute, false},
 		{"no failure of the environment", false, []error{&unscored{text: "a"}, &unscored{text: "a"}}, time.Hour, false},
 	} {
 		lost := lostGroups{ever: c.ever, began: began}

@@ -312,7 +312,7 @@ func oneReason(lost error) bool {
 }
 
 // Fewer groups than maxFailures end a block whose environment fails slowly, as a server does that asks for something
-// and gets no answer: when all were lost for one reason, in so much time.
+// and gets no answer, or whose scores all take too long: when all were lost for one reason, in so much time.
 const (
 	hopelessGroups = 2
 	hopelessAfter  = time.Minute
@@ -323,7 +323,8 @@ const (
 func (l *lostGroups) hopeless(reason error, now time.Time) bool {
 	var infra *InfraFailed
 	return !l.ever && l.inARow >= hopelessGroups && len(l.same) == 1 && !l.began.IsZero() &&
-		now.Sub(l.began) >= hopelessAfter && errors.As(reason, &infra) && oneReason(reason)
+		now.Sub(l.began) >= hopelessAfter && (errors.As(reason, &infra) || cause(reason) == scoreTimeout) &&
+		oneReason(reason)
 }
 
 // failure is what ends the block when too many groups are lost in a row.
@@ -358,8 +359,8 @@ func (l *lostGroups) failure(reason error) error {
 	case errors.As(reason, &s):
 		e.Remedy = "correct the environment's Score: it must return a finite number, and an error when the score cannot be " +
 			"computed (a division by zero is a usual cause)"
-	case errors.As(reason, &late):
-		e.Remedy = "let Score end in time, or raise score_timeout"
+	case errors.As(reason, &late), cause(reason) == scoreTimeout:
+		e.Remedy = "let the scoring end in time, or raise score_timeout"
 	case errors.As(reason, &o) && o.Remedy != "": // it knows the line
 		e.Final = o.Final
 		e.Remedy = o.Remedy + ". A wrong answer is a low score and no error: an error leaves the completion out"

@@ -53,6 +53,9 @@ func Parameters(source []byte, name string) (s Signature, ok bool) {
 		argument, _, hasDefault := strings.Cut(part, "=")
 		argument, _, _ = strings.Cut(argument, ":")
 		argument = strings.TrimSpace(argument)
+		if !identifier().MatchString(strings.TrimLeft(argument, "*")) && part != "" && part != "*" && part != "/" {
+			return Signature{}, false // no Python: a comma is missing, for example
+		}
 		switch {
 		case strings.HasPrefix(part, "**"):
 			s.Rest = true
@@ -70,6 +73,8 @@ func Parameters(source []byte, name string) (s Signature, ok bool) {
 	}
 	return s, true
 }
+
+var identifier = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL_][\pL\pN\pM_]*$`) })
 
 // decorators are the names of a function's decorators, given the code before its definition: of the lines since the
 // last statement at the top level, those that begin with @.

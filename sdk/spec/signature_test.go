@@ -31,8 +31,11 @@ func TestParameters(t *testing.T) {
 		"def f(a): pass\nf = wrapped(f)":                                                    "unknown",
 		"class f:\n    def __call__(self, a): pass":                                         "unknown",
 		"from other import f":                                                               "unknown",
-		"def f(a, b":                                                                        "unknown",
-		"def f(a='":                                                                         "unknown",
+		"def f(a **kwargs): pass":                                                           "unknown",
+		"def f(a b, **kwargs): pass":                                                        "unknown",
+		"def f(ä, * , b: list[int] = (), **k: object): pass":                                "ä [b], rest",
+		"def f(a, b": "unknown",
+		"def f(a='":  "unknown",
 	} {
 		s, ok := spec.Parameters([]byte(source), "f")
 		if got := shown(s); ok && got != want || !ok && want != "unknown" {

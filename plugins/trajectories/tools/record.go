@@ -52,6 +52,12 @@ func openRecord(dir string) (*source, error) {
 		}
 		_, _ = w.Write(body)
 	})
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(outcomeOf(reader, filepath.Base(dir)))
+	})
+	for _, path := range []string{"/policy_version", "/environments"} { // the first answer has all
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "a record of samples has groups only, no "+r.URL.Path, http.StatusNotFound)
 	})
@@ -86,5 +92,46 @@ func summaries(reader *samples.Reader, folder string, after uint64, limit int) [
 		}
 		out = append(out, one)
 	}
+	return out
+}
+
+// outcome is what became of the groups of a record, as the server of a store says of its groups.
+type outcome struct {
+	Step         int64                     `json:"current_step"`
+	Queue        int64                     `json:"queue_size"`
+	Version      int64                     `json:"version"`
+	Environments []*trajectories.EnvReport `json:"environments"`
+}
+
+// outcomeOf counts the groups of a record. No environment is connected to it.
+func outcomeOf(reader *samples.Reader, folder string) outcome {
+	list, _ := reader.Groups()
+	out, of := outcome{Version: -1}, map[string]*trajectories.EnvReport{}
+	for _, g := range list {
+		e := of[g.Environment]
+		if e == nil {
+			e = &trajectories.EnvReport{ID: -1, Name: g.Environment, Dropped: map[string]int64{}}
+			of[g.Environment], out.Environments = e, append(out.Environments, e)
+		}
+		e.GroupsIn, e.SequencesIn, e.TokensIn = e.GroupsIn+1, e.SequencesIn+int64(g.Sequences), e.TokensIn+int64(g.Tokens)
+		if len(g.Versions) == 2 {
+			out.Version = max(out.Version, g.Versions[1])
+		}
+		switch {
+		case g.Dropped != nil:
+			e.Dropped[g.Dropped.Reason]++
+			e.DropRate++ // a number so far
+		case g.Used != nil:
+			e.GroupsOut++
+			out.Step = max(out.Step, g.Used.Step)
+		case !samples.OfEvaluation(folder):
+			e.Waiting += g.Sequences
+			out.Queue++
+		}
+	}
+	for _, e := range out.Environments {
+		e.DropRate /= float64(e.GroupsIn)
+	}
+	slices.SortFunc(out.Environments, func(a, b *trajectories.EnvReport) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }

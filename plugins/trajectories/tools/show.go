@@ -156,12 +156,12 @@ func Stats(ctx context.Context, o StatsOptions, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "ENVIRONMENT\tCONNECTED\tLAST SEEN\tWEIGHT\tGROUPS IN\tOUT\tWAITING SEQ.\tDROPPED\tLAG")
 	for _, e := range report.Environments {
-		connected, seen := "no", "-"
+		connected, seen, weight := "no", "-", "-"
 		if e.Connected {
 			connected = "yes"
 		}
 		if e.ID >= 0 {
-			seen = fmt.Sprintf("%.1fs ago", e.LastSeen)
+			seen, weight = fmt.Sprintf("%.1fs ago", e.LastSeen), fmt.Sprintf("%g", e.Weight)
 		}
 		lag := "-"
 		if e.Lag != nil {
@@ -169,11 +169,11 @@ func Stats(ctx context.Context, o StatsOptions, out io.Writer) error {
 		}
 		fmt.Fprintf(
 			w,
-			"%s\t%s\t%s\t%g\t%d\t%d\t%d\t%.1f%%\t%s\n",
+			"%s\t%s\t%s\t%s\t%d\t%d\t%d\t%.1f%%\t%s\n",
 			oneLine(e.Name),
 			connected,
 			seen,
-			e.Weight,
+			weight,
 			e.GroupsIn,
 			e.GroupsOut,
 			e.Waiting,

@@ -238,6 +238,32 @@ func TestStats(t *testing.T) {
 	}
 }
 
+// A record of samples has no server: its groups are counted by what became of them.
+func TestStatsOfARecord(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "record")
+	recorder, err := samples.NewWriter(dir, samples.Limits{Bytes: 1 << 20}, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range uint64(4) {
+		recorder.Post(samples.Line{ID: id + 1, Environment: "sums_0", Sequences: 2, Versions: []int64{3, 3}}, []byte("{}"))
+	}
+	recorder.Train(samples.Line{ID: 1, Step: 7}, samples.Computed{})
+	recorder.Drop(samples.Line{ID: 2, Reason: "stale"})
+	if err := recorder.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Stats(t.Context(), StatsOptions{Target: Target{Dir: dir}}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text,
+		"step 7, 2 groups waiting, policy v3") || !strings.HasSuffix(text, "sums_0 no - - 4 1 4 25.0% -") {
+		t.Errorf("the report is %s", out.String())
+	}
+}
+
 // TestShowOfHostileRecords: a record may come from elsewhere, and nothing has checked its groups.
 func TestShowOfHostileRecords(t *testing.T) {
 	t.Parallel()
