@@ -161,7 +161,8 @@ func TestResultsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	elsewhere := &Result{Scores: away}
-	if _, err := between(NewReader(dir), elsewhere, NewReader(dir), elsewhere); err == nil || !strings.Contains(err.Error(), "escapes") {
+	reader := NewReader(dir)
+	if _, err := between(reader, elsewhere, reader, elsewhere); err == nil || !strings.Contains(err.Error(), "escapes") {
 		t.Errorf("scores outside of the run directory: %v", err)
 	}
 	run := t.TempDir() // a link in a run directory that came from elsewhere

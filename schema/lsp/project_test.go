@@ -25,8 +25,8 @@ func folder(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// TestModulesThatCallEachOther makes modules each of which calls a hundred others. To find the recipe that a file is part
-// of, each call is looked at once, not once for each of the files.
+// TestModulesThatCallEachOther makes modules each of which calls a hundred others. To find the recipe that a file is
+// part of, each call is looked at once, not once for each of the files.
 func TestModulesThatCallEachOther(t *testing.T) {
 	t.Parallel()
 	const modules, calls = 250, 100
