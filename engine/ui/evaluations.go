@@ -21,8 +21,8 @@ type history struct {
 	Error string `json:"error,omitempty"`
 }
 
-// evaluationsOf answers with the results of each evaluation block. With name= and step=, the result of that step of that
-// block is compared with the first one; otherwise the newest.
+// evaluationsOf answers with the results of each evaluation block. With name= and step=, the result of that step of
+// that block is compared with the first one; otherwise the newest.
 func (r *run) evaluationsOf(_ http.ResponseWriter, req *http.Request) (any, error) {
 	q := parameters(req)
 	step := q.whole("step", evaluation.NewestResult, evaluation.NewestResult, 1<<53)
