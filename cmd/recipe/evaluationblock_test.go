@@ -185,7 +185,7 @@ func TestTheBestCheckpointOutlivesKills(t *testing.T) {
 	_, done = h.apply()
 	h.completed(done)
 	best, value := int64(-1), -1.0
-	results, err := evaluation.Results(string(h.run()), "held_out")
+	results, err := evaluation.NewReader(string(h.run())).Results("held_out")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,8 @@ compares the evaluations of two runs.`,
 			if err != nil {
 				return err
 			}
-			names, err := evaluation.Names(root)
+			reader := evaluation.NewReader(root)
+			names, err := reader.Names()
 			if err != nil {
 				return err
 			}
@@ -49,7 +50,7 @@ compares the evaluations of two runs.`,
 			}
 			out := []evaluation.History{}
 			for _, name := range names {
-				one, err := evaluation.ReadHistory(root, name, step)
+				one, err := reader.History(name, step)
 				if err != nil {
 					return err
 				}

@@ -57,6 +57,13 @@ func MeanScore(t sdk.TaskScore) (float64, bool) {
 // False: they have no task in common.
 func Compare(metric string, before, after []sdk.TaskScore,
 	value func(sdk.TaskScore) (float64, bool)) (Comparison, bool) {
+	draws := math.MaxInt
+	return compare(metric, before, after, value, &draws)
+}
+
+// compare is Compare with a bootstrap that draws at most so many times; otherwise the interval is the normal one.
+func compare(metric string, before, after []sdk.TaskScore, value func(sdk.TaskScore) (float64, bool),
+	draws *int) (Comparison, bool) {
 	earlier := make(map[int]sdk.TaskScore, len(before))
 	for _, t := range before {
 		earlier[t.Task] = t
@@ -82,7 +89,7 @@ func Compare(metric string, before, after []sdk.TaskScore,
 	n := float64(c.Tasks)
 	c.Before, c.After = c.Before/n, c.After/n
 	c.Change = c.After - c.Before
-	c.Low, c.High = bootstrap(changes)
+	c.Low, c.High = bootstrap(changes, draws)
 	return c, true
 }
 
@@ -96,11 +103,12 @@ func inOrder(tasks []sdk.TaskScore) []sdk.TaskScore {
 const manyTasks = 5000
 
 // bootstrap is the 95 % percentile interval of the mean.
-func bootstrap(values []float64) (low, high float64) {
-	if len(values) >= manyTasks {
+func bootstrap(values []float64, draws *int) (low, high float64) {
+	if len(values) >= manyTasks || *draws < len(values)*Resamples {
 		e := Mean(values)
 		return e.Low, e.High
 	}
+	*draws -= len(values) * Resamples
 	random := rand.New(rand.NewPCG(1993, uint64(len(values)))) //nolint:gosec // no secret
 	means := make([]float64, Resamples)
 	for i := range means {

@@ -143,16 +143,16 @@ func TestResultsAreKept(t *testing.T) {
 	for _, due := range []int64{25, 0, 100} {
 		save("held_out", due)
 	}
-	got, err := Results(dir, "held_out")
+	got, err := NewReader(dir).Results("held_out")
 	if err != nil || len(got) != 3 || got[0].Due != 0 || got[2].Due != 100 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if got, err := Results(dir, "none"); err != nil || got != nil {
+	if got, err := NewReader(dir).Results("none"); err != nil || got != nil {
 		t.Errorf("of no folder: %v, %v", got, err)
 	}
 	save("far", math.MinInt64)
 	save("far", math.MaxInt64)
-	if got, err := Results(dir, "far"); err != nil || len(got) != 2 || got[0].Due != math.MinInt64 {
+	if got, err := NewReader(dir).Results("far"); err != nil || len(got) != 2 || got[0].Due != math.MinInt64 {
 		t.Errorf("of steps far apart: %v, %v", got, err)
 	}
 	outside := filepath.Join(t.TempDir(), "scores.jsonl")
@@ -161,14 +161,15 @@ func TestResultsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	elsewhere := &Result{Scores: away}
-	if _, err := Between(dir, elsewhere, dir, elsewhere); err == nil || !strings.Contains(err.Error(), "escapes") {
+	reader := NewReader(dir)
+	if _, err := between(reader, elsewhere, reader, elsewhere); err == nil || !strings.Contains(err.Error(), "escapes") {
 		t.Errorf("scores outside of the run directory: %v", err)
 	}
 	run := t.TempDir() // a link in a run directory that came from elsewhere
 	if err := os.Symlink(filepath.Join(dir, "evaluations"), filepath.Join(run, "evaluations")); err != nil {
 		t.Fatal(err)
 	}
-	if got, _ := Results(run, "held_out"); len(got) != 0 {
+	if got, _ := NewReader(run).Results("held_out"); len(got) != 0 {
 		t.Errorf("%d results of another run are read through a link", len(got))
 	}
 }

@@ -77,6 +77,7 @@ type File struct {
 	Header Header
 	f      *os.File // nil: nothing is kept
 	begun  bool     // the header is written
+	room   *room    // of what is read; nil: all is read
 }
 
 // OpenFile opens the scores at path, or begins them. With an empty path nothing is kept. A line that was cut off is
@@ -134,6 +135,9 @@ func (f *File) read(from io.Reader, path string, h Header) (whole int, err error
 		case err != nil:
 			return 0, fmt.Errorf("read earlier scores: %w", err)
 		}
+		if err := f.room.take(line); err != nil {
+			return 0, err
+		}
 		var found Header
 		var t sdk.TaskScore
 		switch {
@@ -147,6 +151,7 @@ func (f *File) read(from io.Reader, path string, h Header) (whole int, err error
 			}
 		case n > 1 && json.Unmarshal(line, &t) == nil && len(t.Scores)+len(t.Failed) >= h.Samples &&
 			t.Task >= 0:
+			f.room.slim(&t)
 			f.Done[t.Task] = t // of two lines of a task the last counts
 		default:
 			return 0, &sdk.Error{Summary: fmt.Sprintf("%s:%d is not a line of scores", path, n),
@@ -233,11 +238,12 @@ func (f *File) Close() error {
 // ReadScores are the tasks of a file of scores, by task, and its header.
 func ReadScores(path string) ([]sdk.TaskScore, Header, error) {
 	from, _, err := regular.Open(path)
-	return readScores(from, err, path)
+	return readScores(from, err, path, nil)
 }
 
-// readScores reads an open file, and closes it. Err is why it could not be opened.
-func readScores(from *os.File, err error, path string) ([]sdk.TaskScore, Header, error) {
+// readScores reads an open file, and closes it. Err is why it could not be opened. It reads as much as there is room
+// for; nil: all.
+func readScores(from *os.File, err error, path string, most *room) ([]sdk.TaskScore, Header, error) {
 	if err != nil {
 		return nil, Header{}, fmt.Errorf("read scores: %w", err)
 	}
@@ -250,7 +256,7 @@ func readScores(from *os.File, err error, path string) ([]sdk.TaskScore, Header,
 	if err == nil {
 		_, err = from.Seek(0, io.SeekStart)
 	}
-	out := &File{Done: map[int]sdk.TaskScore{}, Header: h}
+	out := &File{Done: map[int]sdk.TaskScore{}, Header: h, room: most}
 	if err == nil {
 		_, err = out.read(from, path, h)
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -32,9 +31,9 @@ func MoveAside(folder string, r *Result, now time.Time) error {
 	return nil
 }
 
-// Names are the evaluation blocks that have results in a run directory, sorted.
-func Names(runDir string) ([]string, error) {
-	entries, err := os.ReadDir(Folder(runDir, ""))
+// Names are the evaluation blocks that have results, sorted.
+func (r *Reader) Names() ([]string, error) {
+	entries, err := os.ReadDir(Folder(r.dir, ""))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -46,6 +45,9 @@ func Names(runDir string) ([]string, error) {
 		if e.IsDir() && !strings.Contains(e.Name(), Aside) {
 			names = append(names, e.Name())
 		}
+	}
+	if len(names) > mostNames {
+		return nil, fmt.Errorf("%s has %d folders, and at most %d are read", Folder(r.dir, ""), len(names), mostNames)
 	}
 	return names, nil
 }
@@ -61,24 +63,24 @@ type History struct {
 // NewestResult as the step of a history compares the newest result with the first.
 const NewestResult = -1
 
-// ReadHistory reads the results of one evaluation block, and compares that of a step with the first. With an error of
+// History reads the results of one evaluation block, and compares that of a step with the first. With an error of
 // the comparison, the results are there all the same.
-func ReadHistory(runDir, name string, step int64) (History, error) {
+func (r *Reader) History(name string, step int64) (History, error) {
 	out := History{Name: name}
 	var err error
-	if out.Results, err = Results(runDir, name); err != nil {
+	if out.Results, err = r.Results(name); err != nil {
 		return out, err
 	}
 	at := len(out.Results) - 1
 	if step != NewestResult {
-		at = slices.IndexFunc(out.Results, func(r *Result) bool { return r.Step == step || r.Due == step })
+		at = slices.IndexFunc(out.Results, func(o *Result) bool { return o.Step == step || o.Due == step })
 		if at < 0 {
 			return out, fmt.Errorf("evaluation %s has no result of step %d; recipe evaluations %s lists them", name, step,
 				name)
 		}
 	}
 	if at > 0 {
-		out.Change, err = Between(runDir, out.Results[0], runDir, out.Results[at])
+		out.Change, err = between(r, out.Results[0], r, out.Results[at])
 	}
 	return out, err
 }
@@ -101,57 +103,51 @@ type Moment struct {
 	Version int64 `json:"policy_version"`
 }
 
-// Between compares two results task by task. The folders are the directories of their runs.
-func Between(beforeDir string, earlier *Result, afterDir string, after *Result) (*Pair, error) {
-	old, err := earlier.scores(beforeDir)
+// between compares two results task by task. The readers are those of their runs.
+func between(before *Reader, earlier *Result, reader *Reader, after *Result) (*Pair, error) {
+	old, err := before.Scores(earlier)
 	if err != nil {
 		return nil, err
 	}
-	now, err := after.scores(afterDir)
+	now, err := reader.Scores(after)
 	if err != nil {
 		return nil, err
 	}
 	p := &Pair{Name: after.Name, Differ: !after.Comparable(earlier), Before: Moment{earlier.Step, earlier.Version},
 		After: Moment{after.Step, after.Version}, Changes: []Comparison{}, Flips: Flips(old, now, after.Pass)}
 	add := func(metric string, value func(sdk.TaskScore) (float64, bool)) {
-		if c, ok := Compare(metric, old, now, value); ok {
+		if c, ok := compare(metric, old, now, value, &reader.draws); ok {
 			p.Changes = append(p.Changes, c)
 		}
 	}
-	for _, at := range after.Summary.PassAt {
+	for _, at := range after.Summary.PassAt[:min(mostPairs, len(after.Summary.PassAt))] {
 		add(decode.PassName(at.K), func(t sdk.TaskScore) (float64, bool) { return PassAt(t, at.K, after.Pass) })
 	}
 	add("score", MeanScore)
 	return p, nil
 }
 
-// scores reads the scores of a result. It may have come from elsewhere, and names no file outside of the run directory.
-func (r *Result) scores(runDir string) ([]sdk.TaskScore, error) {
-	from, _, err := regular.OpenIn(runDir, r.Scores)
-	out, _, err := readScores(from, err, filepath.Join(runDir, r.Scores))
-	return out, err
-}
-
 // Newest compares the newest results of the evaluations that two runs have in common, by name.
 func Newest(beforeDir, afterDir string) ([]*Pair, error) {
-	names, err := Names(afterDir)
+	old, now := NewReader(beforeDir), NewReader(afterDir)
+	names, err := now.Names()
 	if err != nil {
 		return nil, err
 	}
 	pairs := []*Pair{}
 	for _, name := range names {
-		earlier, err := Results(beforeDir, name)
+		earlier, err := old.Results(name)
 		if err != nil {
 			return nil, err
 		}
-		after, err := Results(afterDir, name)
+		after, err := now.Results(name)
 		if err != nil {
 			return nil, err
 		}
 		if len(earlier) == 0 || len(after) == 0 {
 			continue
 		}
-		p, err := Between(beforeDir, earlier[len(earlier)-1], afterDir, after[len(after)-1])
+		p, err := between(old, earlier[len(earlier)-1], now, after[len(after)-1])
 		if err != nil {
 			return nil, err
 		}

@@ -1,21 +1,15 @@
 package evaluation
 
 import (
-	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
 
-	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -216,34 +210,4 @@ func (r *Result) Save(folder string) error {
 		return fmt.Errorf("write the result of evaluation %s: %w", r.Name, err)
 	}
 	return nil
-}
-
-const (
-	mostResult = 16 << 20 // bytes of a result
-	mostPassAt = 1 << 10  // estimates of pass@k in it, each of which is compared over all tasks
-)
-
-// Results are the results of an evaluation block in a run directory, by step. A file that is none is left out: a result
-// is not worth a run. No link leads out of the directory, which may have come from elsewhere.
-func Results(runDir, name string) ([]*Result, error) {
-	entries, err := os.ReadDir(Folder(runDir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list the results of an evaluation: %w", err)
-	}
-	var out []*Result
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "step_") || filepath.Ext(e.Name()) != ".json" {
-			continue
-		}
-		data, err := regular.ReadFileIn(runDir, filepath.Join(Folder("", name), e.Name()), mostResult)
-		var r Result
-		if err == nil && json.Unmarshal(data, &r) == nil && r.V == ResultVersion && len(r.Summary.PassAt) <= mostPassAt {
-			out = append(out, &r)
-		}
-	}
-	slices.SortFunc(out, func(a, b *Result) int { return cmp.Compare(a.Due, b.Due) })
-	return out, nil
 }

@@ -3,8 +3,11 @@ package event
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/recipe-rl/recipe/internal/bounded"
 )
 
 // decoder decodes lines. It is not safe for concurrent use.
@@ -14,9 +17,26 @@ type decoder struct {
 
 func newDecoder() *decoder { return &decoder{names: map[string]string{}} }
 
+const (
+	largeLine  = 1 << 20 // bytes; only lines with large texts have more
+	mostValues = 1 << 17 // of JSON in such a line: those of few bytes take hundreds of bytes of memory each
+	mostDepth  = 100
+)
+
+// fits refuses a line of many values before it is decoded.
+func fits(line []byte) error {
+	if len(line) > largeLine && !bounded.FitsJSON(line, mostValues, mostDepth) {
+		return fmt.Errorf("it has more than %d values", mostValues)
+	}
+	return nil
+}
+
 func (d *decoder) decode(line []byte) (Event, error) {
 	line = bytes.TrimRight(line, "\n")
 	var e Event
+	if err := fits(line); err != nil {
+		return e, err
+	}
 	if s := (scan{text: line, names: d.names}); s.event(&e) {
 		return e, nil
 	}

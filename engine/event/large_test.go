@@ -7,6 +7,34 @@ import (
 	"testing"
 )
 
+// TestALineOfTooManyValues is refused before its values are decoded, and a long text is read.
+func TestALineOfTooManyValues(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, more string
+		refused    bool
+	}{
+		{name: "a long text", more: `"message":"` + strings.Repeat("{,", largeLine) + `"`},
+		{name: "metrics", more: `"metrics":{"a":1` + strings.Repeat(`,"a":1`, 2*mostValues) + `}`, refused: true},
+	} {
+		dir := t.TempDir()
+		line := `{"v":1,"seq":1,"time":"2026-12-01T13:05:51Z","type":"metrics",` + c.more + "}\n"
+		if err := os.WriteFile(filepath.Join(dir, "00000000000000000001.jsonl"), []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Read(dir, 0, func(Event) error { return nil }); (err != nil) != c.refused {
+			t.Errorf("%s is read with %v", c.name, err)
+		}
+		l, err := Open(dir)
+		if err == nil {
+			err = l.Close()
+		}
+		if (err != nil) != c.refused {
+			t.Errorf("%s is opened with %v", c.name, err)
+		}
+	}
+}
+
 // A file that is larger than the engine writes any is refused by every reader, before it is read.
 func TestAFileLargerThanAnyIsRefused(t *testing.T) {
 	t.Parallel()

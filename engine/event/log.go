@@ -160,7 +160,11 @@ func (l *Log) scan(path string) (int64, error) {
 			return 0, fmt.Errorf("reading the event log %s: %w", path, err)
 		}
 		var e Event
-		if err := json.Unmarshal(b, &e); err != nil {
+		err = fits(b)
+		if err == nil {
+			err = json.Unmarshal(b, &e)
+		}
+		if err != nil {
 			return 0, damagedLine(path, line, err)
 		}
 		good += int64(len(b))

@@ -56,17 +56,21 @@ func evaluationsOf(dir state.Dir, rec *state.Run) ([]evaluated, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the evaluations of the run: %w", err)
 	}
-	names, err := evaluation.Names(root)
+	reader := evaluation.NewReader(root)
+	names, err := reader.Names()
 	if err != nil {
 		return nil, err
 	}
 	var out []evaluated
 	for _, name := range names {
-		h, err := evaluation.ReadHistory(root, name, evaluation.NewestResult)
-		if len(h.Results) == 0 {
+		h, err := reader.History(name, evaluation.NewestResult)
+		if len(h.Results) == 0 && err == nil {
 			continue
 		}
-		e := evaluationOf(h, rec)
+		e := evaluated{Name: name}
+		if len(h.Results) > 0 {
+			e = evaluationOf(h, rec)
+		}
 		if err != nil {
 			e.Error = err.Error()
 		}

@@ -153,7 +153,7 @@ func TestEvaluationsAreReported(t *testing.T) {
 	var without bytes.Buffer
 	if err := report.Write(t.Context(), &without, dir); err != nil ||
 		!strings.Contains(without.String(), "best checkpoint") ||
-		!strings.Contains(without.String(), "cannot be compared: read scores") {
+		!strings.Contains(without.String(), "cannot be read or compared: read scores") {
 		t.Errorf("without the scores of a result the report is %v, %s", err, without.String())
 	}
 	if strings.Contains(page.String(), "<script") || strings.Contains(page.String(), "NaN") {

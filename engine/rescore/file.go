@@ -36,8 +36,11 @@ type Result struct {
 	Unable      string                   `json:"unable,omitempty"`
 }
 
-// mostLine is how many bytes a line may have.
-const mostLine = 256 << 20
+const (
+	mostLine   = 256 << 20 // bytes of a line
+	mostValues = 4 << 20   // of JSON in it, which are counted before they are decoded
+	mostDepth  = 100
+)
 
 // Folder is the folder of a run directory in which results are kept.
 const Folder = "rescored"
@@ -151,7 +154,7 @@ func (f *File) read(h Header) (whole int, err error) {
 			}
 		} else {
 			var r Result
-			if json.Unmarshal(line, &r) != nil {
+			if !bounded.FitsJSON(line, mostValues, mostDepth) || json.Unmarshal(line, &r) != nil {
 				return 0, &sdk.Error{Summary: fmt.Sprintf("line %d is no result", n), Remedy: "remove the file"}
 			}
 			f.Done[r.Key] = r

@@ -2,7 +2,9 @@ package rescore
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -63,5 +65,28 @@ func TestAGroupOfManyRollouts(t *testing.T) {
 	}
 	if took := time.Since(start); took > time.Minute {
 		t.Errorf("it took %s", took)
+	}
+}
+
+// TestResultsOfTooManyParts are small on the disk, and would take gigabytes when they are decoded.
+func TestResultsOfTooManyParts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := results(t, dir)
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	to, err := os.OpenFile(f.Path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = to.WriteString(`{"completions":[{}` + strings.Repeat(",{}", mostValues/2) + "]}\n")
+	if err := errors.Join(err, to.Close()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := OpenFile(t.Context(), dir, environment(), Header{Digest: "d"})
+	if err == nil {
+		t.Error("it is read")
+		again.Close()
 	}
 }

@@ -147,7 +147,7 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 		schedule: evaluation.Schedule{Start: of.AtStart, Every: of.Every, Period: schema.Period(brings)},
 		folder:   evaluation.Folder(absolute(string(s.e.opts.Dir)), of.Name), woken: make(chan struct{}, 1),
 		steps: map[int]int64{}}
-	found, err := evaluation.Results(absolute(string(s.e.opts.Dir)), of.Name)
+	found, err := evaluation.NewReader(absolute(string(s.e.opts.Dir))).Results(of.Name)
 	others := 0
 	for _, r := range found {
 		if !r.Comparable(v.blank()) {

@@ -128,7 +128,7 @@ func (v *evaluator) measure(ctx context.Context, due, step, version int64) (*eva
 	}
 	if len(v.results) > 0 {
 		first := v.results[0]
-		before, _, err := evaluation.ReadScores(filepath.Join(absolute(string(v.e.opts.Dir)), first.Scores))
+		before, err := evaluation.NewReader(absolute(string(v.e.opts.Dir))).Scores(first)
 		if err != nil {
 			v.e.notice("warn", fmt.Sprintf("evaluation.%s is not compared with the baseline: %v", v.Name, err))
 		} else {

@@ -21,8 +21,8 @@ type history struct {
 	Error string `json:"error,omitempty"`
 }
 
-// evaluationsOf answers with the results of each evaluation block. With name= and step=, the result of that step of that
-// block is compared with the first one; otherwise the newest.
+// evaluationsOf answers with the results of each evaluation block. With name= and step=, the result of that step of
+// that block is compared with the first one; otherwise the newest.
 func (r *run) evaluationsOf(_ http.ResponseWriter, req *http.Request) (any, error) {
 	q := parameters(req)
 	step := q.whole("step", evaluation.NewestResult, evaluation.NewestResult, 1<<53)
@@ -33,7 +33,8 @@ func (r *run) evaluationsOf(_ http.ResponseWriter, req *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	names, err := evaluation.Names(root)
+	reader := evaluation.NewReader(root)
+	names, err := reader.Names()
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +44,7 @@ func (r *run) evaluationsOf(_ http.ResponseWriter, req *http.Request) (any, erro
 		if q.text("name") == name {
 			at = int64(step)
 		}
-		h, err := evaluation.ReadHistory(root, name, at)
+		h, err := reader.History(name, at)
 		one := shortened(h)
 		if err != nil {
 			one.Error = printable.Text(printable.Limit(err.Error(), shortText))

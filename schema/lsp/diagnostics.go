@@ -84,7 +84,7 @@ func (s *server) differences(v view, found map[string][]protocol.Diagnostic) []*
 // diagnose returns the diagnostics of each file. Every open file is in the result.
 func (v view) diagnose() map[string][]protocol.Diagnostic {
 	out := map[string][]protocol.Diagnostic{}
-	roots := map[string]bool{}
+	roots, calls := map[string]bool{}, v.callers(v.snapshot)
 	for path, d := range v.documents {
 		out[path] = []protocol.Diagnostic{}
 		if !parse.IsRecipeFile(filepath.Base(path)) {
@@ -92,7 +92,7 @@ func (v view) diagnose() map[string][]protocol.Diagnostic {
 			v.place(out, path, diags)
 			continue
 		}
-		for _, root := range v.rootsOf(v.snapshot, path) {
+		for _, root := range v.rootsOf(path, calls) {
 			roots[root] = true
 		}
 	}

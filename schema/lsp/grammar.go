@@ -51,7 +51,7 @@ func (v view) plugin(path string, k kind.Kind, name string) *schema.PluginSchema
 // plugins are those of the recipe that a file is part of, as of the last time that it was loaded: a request does not
 // wait for that.
 func (v view) plugins(path string) schema.Plugins {
-	top := v.rootsOf(v.snapshot, path)[0]
+	top := v.rootsOf(path, v.callers(v.snapshot))[0]
 	r := v.root(top)
 	if r.served.Load() == nil {
 		v.analyze(v.snapshot, top) // tells a new catalog what the recipe requires

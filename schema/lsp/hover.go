@@ -175,7 +175,7 @@ func (at place) describeSymbol(s symbol) string {
 // value is the value of a variable or local value, written in HCL. It is known in the recipe itself and not in a
 // module, which may be called with several.
 func (at place) value(s symbol) (string, bool) {
-	roots := at.rootsOf(at.snapshot, s.path)
+	roots := at.rootsOf(s.path, at.callers(at.snapshot))
 	if !slices.Contains(roots, s.path) {
 		return "", false
 	}

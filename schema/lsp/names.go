@@ -181,7 +181,7 @@ func (v view) occurrences(s symbol) []occurrence {
 		})
 	}
 	if s.class == variable || s.class == output {
-		for _, c := range v.callers(v.snapshot, s.path) {
+		for _, c := range v.callers(v.snapshot)[s.path] {
 			out = append(out, v.uses(s, c)...)
 		}
 	}

@@ -144,6 +144,12 @@ type moduleCall struct {
 // moduleCalls are those of a file. Of modules from packages, the recipe's own ones have a target, once the recipe was
 // loaded with its lock.
 func (p *project) moduleCalls(f *file, path string) []moduleCall {
+	return p.moduleCallsIn(f, path, map[string]string{})
+}
+
+// moduleCallsIn is moduleCalls with the files of folders that are known, to which it adds: each costs a look at the
+// disk.
+func (p *project) moduleCallsIn(f *file, path string, known map[string]string) []moduleCall {
 	var out []moduleCall
 	for _, part := range f.parts {
 		for _, b := range part.top.blocks {
@@ -160,9 +166,14 @@ func (p *project) moduleCalls(f *file, path string) []moduleCall {
 				case !filepath.IsAbs(folder):
 					folder = filepath.Join(filepath.Dir(path), folder)
 				}
-				if file, err := parse.FindFile(folder); err == nil {
-					c.target = file
+				target, ok := known[folder]
+				if !ok {
+					if file, err := parse.FindFile(folder); err == nil {
+						target = file
+					}
+					known[folder] = target
 				}
+				c.target = target
 			}
 			out = append(out, c)
 		}
@@ -216,17 +227,18 @@ type caller struct {
 	moduleCall
 }
 
-// callers finds the module blocks that call a file, in open files and in those of the workspace.
-func (p *project) callers(s *snapshot, path string) []caller {
-	var out []caller
+// callers finds the module blocks that call other files, in open files and in those of the workspace, by the file that
+// they call.
+func (p *project) callers(s *snapshot) map[string][]caller {
+	out, known := map[string][]caller{}, map[string]string{}
 	for _, candidate := range p.recipes(s) {
 		f := p.file(s, candidate)
-		if f == nil || candidate == path || !strings.Contains(f.text.src, "module") {
+		if f == nil || !strings.Contains(f.text.src, "module") {
 			continue
 		}
-		for _, c := range p.moduleCalls(f, candidate) {
-			if c.target == path {
-				out = append(out, caller{candidate, c})
+		for _, c := range p.moduleCallsIn(f, candidate, known) {
+			if c.target != "" && c.target != candidate {
+				out[c.target] = append(out[c.target], caller{candidate, c})
 			}
 		}
 	}
@@ -270,13 +282,16 @@ func (p *project) recipes(s *snapshot) []string {
 	return out
 }
 
+// maxRoots bounds the recipes that are loaded because a module is part of them.
+const maxRoots = 50
+
 // rootsOf are the recipes that a file is part of: those that call it, directly or through other modules, and are not
-// called themselves; a file that nothing calls is a recipe by itself.
-func (p *project) rootsOf(s *snapshot, path string) []string {
+// called themselves; a file that nothing calls is a recipe by itself. Of many they are the first.
+func (p *project) rootsOf(path string, calls map[string][]caller) []string {
 	seen := map[string]bool{path: true}
 	var tops []string
 	for queue := []string{path}; len(queue) > 0; queue = queue[1:] {
-		callers := p.callers(s, queue[0])
+		callers := calls[queue[0]]
 		if len(callers) == 0 {
 			tops = append(tops, queue[0])
 		}
@@ -291,7 +306,7 @@ func (p *project) rootsOf(s *snapshot, path string) []string {
 		return []string{path}
 	}
 	slices.Sort(tops)
-	return tops
+	return tops[:min(len(tops), maxRoots)]
 }
 
 // root is a recipe that is loaded again and again while its files change.

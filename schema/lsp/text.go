@@ -12,7 +12,14 @@ import (
 type text struct {
 	src   string
 	lines []int // offset of the first byte of each line; a line ends with \n, \r\n or \r
+	marks []mark
 }
+
+// mark is a place in a text, with the number of UTF-16 code units before it. There is one in each marked bytes, so that
+// a position in a long line costs no more than one in a short line.
+type mark struct{ offset, units int }
+
+const marked = 256
 
 func newText(src string) *text {
 	t := &text{src: src, lines: make([]int, 1, 1+strings.Count(src, "\n"))}
@@ -22,7 +29,33 @@ func newText(src string) *text {
 			t.lines = append(t.lines, i+1)
 		}
 	}
+	units, next := 0, 0
+	for i, r := range src {
+		if i >= next {
+			t.marks, next = append(t.marks, mark{i, units}), i+marked
+		}
+		units += units16(r)
+	}
 	return t
+}
+
+// units counts the UTF-16 code units of the characters that end before an offset.
+func (t *text) units(offset int) int {
+	n, found := slices.BinarySearchFunc(t.marks, offset, func(m mark, at int) int { return m.offset - at })
+	if !found {
+		n--
+	}
+	if n < 0 {
+		return 0
+	}
+	m := t.marks[n]
+	for i, r := range t.src[m.offset:] {
+		if m.offset+i+width(t.src[m.offset+i:]) > offset {
+			break
+		}
+		m.units += units16(r)
+	}
+	return m.units
 }
 
 // line is the text of a line without its end.
@@ -42,13 +75,8 @@ func (t *text) position(offset int) protocol.Position {
 	if !found {
 		n--
 	}
-	units, line := 0, t.line(n)
-	for i, r := range line {
-		if t.lines[n]+i+width(line[i:]) > offset {
-			break
-		}
-		units += units16(r)
-	}
+	start := t.lines[n]
+	units := t.units(min(offset, start+len(t.line(n)))) - t.units(start)
 	return protocol.Position{Line: uint32(n), Character: uint32(units)}
 }
 

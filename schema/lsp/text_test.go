@@ -3,6 +3,7 @@ package lsp
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf16"
 
 	"go.lsp.dev/protocol"
@@ -34,6 +35,7 @@ func TestPositionsAreUTF16(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		src := strings.ToValidUTF8(texts().Draw(t, "src"), "?")
+		src = strings.Repeat(src, 1+rapid.IntRange(0, 4*marked).Draw(t, "times")/(len(src)+1)) // beyond the first mark
 		text := newText(src)
 		for offset := range src {
 			p := text.position(offset)
@@ -48,6 +50,21 @@ func TestPositionsAreUTF16(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPositionsInALongLine: a file of one line has as many references as fit, each of which gets a position.
+func TestPositionsInALongLine(t *testing.T) {
+	t.Parallel()
+	text := newText(strings.Repeat("é", maxFile/2))
+	began := time.Now()
+	for offset := 0; offset < len(text.src); offset += 4 {
+		if p := text.position(offset); int(p.Character) != offset/2 {
+			t.Fatalf("offset %d is %v", offset, p)
+		}
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it took %s", took)
+	}
 }
 
 // TestPositionsOutside: no place that an editor names, and no offset, is outside the text.
