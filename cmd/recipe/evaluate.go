@@ -57,10 +57,10 @@ come, and the same command later evaluates only what is missing. A rollout that 
 counts as not passed, and the evaluation goes on; --retry-failed asks such tasks of the file again.
 docs/evaluation.md describes the intervals and the file.
 
-With --harness, ADDRESS is an inference block, and a program that you have installed evaluates its policy on tasks of its
-own: lm-eval, the Language Model Evaluation Harness, or inspect. Arguments behind -- go to it as they are. The policy is
-found as with --samples; weight updates of a live run wait meanwhile, and a policy that changes all the same ends the
-evaluation.
+With --harness, ADDRESS is an inference block, and a program that you have installed evaluates its policy on tasks of
+its own: lm-eval, the Language Model Evaluation Harness, or inspect. Arguments behind -- go to it as they are. The
+policy is found as with --samples; weight updates of a live run wait meanwhile, and a policy that changes all the same
+ends the evaluation.
 
 Ctrl-C and --timeout end the evaluation.`,
 		Example: `  recipe evaluate environment.arithmetic.sums --limit 100

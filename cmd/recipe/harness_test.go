@@ -11,8 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 )
 
-// The real programs sample from a policy, and lm-eval compares log-probabilities of given answers, which it finds by the
-// tokenizer. RECIPE_HARNESS_PYTHON has both: make test-harness.
+// The real programs sample from a policy, and lm-eval compares log-probabilities of given answers, which it finds by
+// the tokenizer. RECIPE_HARNESS_PYTHON has both: make test-harness.
 //
 //docs:evaluation.md Programs of others
 func TestRealHarnesses(t *testing.T) {
@@ -62,7 +62,8 @@ from inspect_ai.solver import generate
 @task
 def inspected():
     rows = [json.loads(line) for line in open("sums.jsonl")]
-    return Task(dataset=[Sample(input=r["q"], target=r["a"]) for r in rows], solver=generate(max_tokens=4), scorer=includes())
+    samples = [Sample(input=r["q"], target=r["a"]) for r in rows]
+    return Task(dataset=samples, solver=generate(max_tokens=4), scorer=includes())
 `)
 	for _, c := range []struct {
 		harness, tasks string
@@ -77,7 +78,8 @@ def inspected():
 			"--tasks", c.tasks, "--out", c.harness, "--json"}
 		var got view.Harness
 		out := w.recipe(append(args, c.extra...)...)
-		if err := json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &got); err != nil {
+		_, printed, _ := strings.Cut(out, "\n") // behind the line about the program's log
+		if err := json.Unmarshal([]byte(printed), &got); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		for _, s := range got.Scores {

@@ -52,8 +52,8 @@ type Harness struct {
 var All = []*Harness{
 	{Name: "inspect", Module: "inspect_ai", Package: "inspect-ai openai", command: inspectCommand,
 		environ: inspectEnviron, results: inspectResults},
-	{Name: "lm-eval", Module: "lm_eval", Package: "lm-eval[api] transformers", command: lmEvalCommand, environ: lmEvalEnviron,
-		results: lmEvalResults},
+	{Name: "lm-eval", Module: "lm_eval", Package: "lm-eval[api] transformers", command: lmEvalCommand,
+		environ: lmEvalEnviron, results: lmEvalResults},
 }
 
 // Names are the names of All.

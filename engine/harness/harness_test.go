@@ -65,7 +65,8 @@ func TestResults(t *testing.T) {
 			want: []Score{{"a", "em", .25, nil, 4}, {"a", "em (strict)", 1, nil, 4}, {"b", "acc", .5, &e, 0}}},
 		{name: "nothing", of: "lm-eval", files: map[string]string{"lm-eval.log": "x"}, err: "no file of results"},
 		{name: "no score", of: "lm-eval", files: map[string]string{"results_1.json": `{"results":{}}`}, err: "no results"},
-		{name: "no JSON", of: "lm-eval", files: map[string]string{"results_1.json": `{`}, err: "results_1.json: unexpected end"},
+		{name: "no JSON", of: "lm-eval", files: map[string]string{"results_1.json": `{`},
+			err: "results_1.json: unexpected end"},
 		{name: "a log of each task", of: "inspect", files: map[string]string{
 			"1.json": `{"eval":{"task":"sums"},"results":{"completed_samples":4,"scores":[{"name":"includes",
 				"metrics":{"accuracy":{"value":0.5},"stderr":{"value":0.05}}}]}}`,

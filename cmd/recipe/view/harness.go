@@ -52,8 +52,8 @@ func (r *Harness) Show(w io.Writer, s Style) error {
 	if r.PolicyVersion != nil {
 		version = fmt.Sprintf(" (policy version %d)", *r.PolicyVersion)
 	}
-	if _, err := fmt.Fprintf(w, "%s by %s %s%s, %.0f s\n", s.Bold(OneLine(r.Policy)), r.Harness, OneLine(r.Version), version,
-		r.Seconds); err != nil {
+	if _, err := fmt.Fprintf(w, "%s by %s %s%s, %.0f s\n", s.Bold(OneLine(r.Policy)), r.Harness, OneLine(r.Version),
+		version, r.Seconds); err != nil {
 		return err
 	}
 	rows := [][]Cell{Cells("  task", "metric", "value", "standard error", "samples")}

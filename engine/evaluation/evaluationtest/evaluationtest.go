@@ -37,7 +37,8 @@ func Write(t testing.TB, runDir, name string, step int64, first *evaluation.Resu
 	}
 	must(file.Close())
 	r := &evaluation.Result{V: evaluation.ResultVersion, Name: name, Environment: "environment.x.y", Due: step,
-		Step: step, Version: step, Samples: 1, Pass: 1, Seconds: 1, Scores: filepath.Join(evaluation.Folder("", name), evaluation.ScoresFile(step))}
+		Step: step, Version: step, Samples: 1, Pass: 1, Seconds: 1,
+		Scores: filepath.Join(evaluation.Folder("", name), evaluation.ScoresFile(step))}
 	must(r.Summarized(tasks, []int{1}))
 	if first != nil {
 		before, _, err := evaluation.ReadScores(filepath.Join(runDir, first.Scores))

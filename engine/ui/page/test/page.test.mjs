@@ -402,7 +402,7 @@ test("an evaluation's completions are shown with everything beside the score", a
   });
   writeFileSync(join(record, "00000001.zst"), Buffer.concat(bodies));
   writeFileSync(join(record, "00000001.jsonl"), lines.join(""));
-  const page = await open("#/quickstart/samples?state=evaluation");
+  const page = await open("#/quickstart/samples?state=evaluation&text=1%2B1%3D");
   await until("two groups", async () => (await page.locator("tbody tr").count()) === 2);
   const heights = (row) => page.locator("tbody tr").nth(row).locator(".bars i").evaluateAll((l) => l.map((i) => i.offsetHeight));
   const [zeros, ones] = [await heights(0), await heights(1)];
