@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What the program's size is made of: python3 scripts/size.py bin/recipe, a build with its symbols. Prints a table.
 
-The machine code of each package comes from `go tool nm`. Most of the rest of a stripped program are tables with rows for each function."""
+The machine code of each package comes from `go tool nm`. Most of the rest of a stripped program are tables with rows
+for each function."""
 
 import collections
 import re
@@ -10,7 +11,7 @@ import sys
 
 PARTS = [  # of the first that matches, by the path of a package
     ("recipe itself", r"^github\.com/recipe-rl/recipe|^main$"),
-    ("Parquet and Arrow: exports of samples", r"parquet-go|apache/arrow|goccy|andybalholm|pierrec/lz4|google/flatbuffers"),
+    ("Parquet and Arrow: exports of samples", r"parquet-go|apache/arrow|goccy|andybalholm|pierrec|google/flatbuffers"),
     ("editor: LSP", r"go\.lsp\.dev|segmentio/encoding|sourcegraph/jsonrpc"),
     ("signatures of packages: sigstore", r"sigstore|go-openapi|transparency|theupdateframework|in-toto|asaskevich"),
     ("S3", r"minio|tinylib/msgp|klauspost/(cpuid|crc32|md5)|rs/xid|go-ini"),

@@ -57,7 +57,7 @@ type lone struct {
 	remove  func() error // of dir
 	policy  string       // for people
 	version int64        // of the policy when it is one that a trainer has made; -1: none
-	ofRun   bool         // the policy is that of the live run, which may train it
+	ofRun   addr.Block   // of the live run, whose policy answers and may be trained; zero: none
 }
 
 // environmentOf loads the recipe in file, and finds its environment at an address.
@@ -386,7 +386,7 @@ func (l *lone) live(dir state.Dir, rec *state.Run, b *schema.Block) error {
 	}
 	l.blocks.Give(b.Addr, outputs)
 	if b.Addr.String() == l.policy {
-		l.version, l.ofRun = rec.Policy.Version, true
+		l.version, l.ofRun = rec.Policy.Version, b.Addr
 		l.policy += " of the live run"
 	}
 	return nil

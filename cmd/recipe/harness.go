@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -95,7 +96,7 @@ func (a *app) runHarness(cmd *cobra.Command, args []string, f *evaluateFlags) (e
 		Tasks: f.harness.tasks, Limit: f.limit, Folder: folder, Time: time.Now().UTC()}
 	o := harness.Options{Tasks: f.harness.tasks, Limit: f.limit, Concurrency: f.harness.concurrency, Chat: f.harness.chat,
 		Extra: args[1:]}
-	pinned, err := a.pin(ctx, file, declared.Addr, l, served.ControlURL)
+	pinned, err := a.pin(ctx, file, l, served.ControlURL)
 	if err != nil {
 		return err
 	}
@@ -158,7 +159,8 @@ func harnessVersion(ctx context.Context, h *harness.Harness, python string) (str
 	return "", e
 }
 
-// harnessFolder makes the folder into which the harness writes: --out, else one in the recipe's run directory.
+// harnessFolder is the folder into which the harness writes: --out, else one in the recipe's run directory. It does not
+// exist, or is empty.
 func (a *app) harnessFolder(file string, h *harness.Harness, f *evaluateFlags) (string, error) {
 	folder := f.out
 	if folder == "" {
@@ -176,12 +178,9 @@ func (a *app) harnessFolder(file string, h *harness.Harness, f *evaluateFlags) (
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return "", fmt.Errorf("create the folder of the results: %w", err)
-	}
 	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return "", fmt.Errorf("create the folder of the results: %w", err)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("list the folder of the results: %w", err)
 	}
 	if len(entries) > 0 {
 		return "", &sdk.Error{Summary: fmt.Sprintf("the folder %s is not empty: its files would count as results", folder),
@@ -227,12 +226,15 @@ type pinned struct {
 }
 
 // pin asks a live run that its weight updates wait; nil: the policy does not change.
-func (a *app) pin(ctx context.Context, file string, at addr.Block, l *lone, url string) (*pinned, error) {
-	dir, rec, err := locateRun(file)
-	if err != nil || !l.ofRun {
+func (a *app) pin(ctx context.Context, file string, l *lone, url string) (*pinned, error) {
+	if l.ofRun == (addr.Block{}) {
 		return nil, nil
 	}
-	token, err := dir.Token("control", at, rec.Blocks[at].Renewals)
+	dir, rec, err := locateRun(file)
+	if err != nil {
+		return nil, err
+	}
+	token, err := dir.Token("control", l.ofRun, rec.Blocks[l.ofRun].Renewals)
 	if err != nil {
 		return nil, err
 	}
@@ -314,6 +316,9 @@ func (d *door) close() error {
 // runProgram runs the harness to its end. It is stopped when ctx ends, and when the policy version changes.
 func (a *app) runProgram(ctx context.Context, h *harness.Harness, argv, environ []string, folder string,
 	p *pinned) (err error) {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return fmt.Errorf("create the folder of the results: %w", err)
+	}
 	log := filepath.Join(folder, h.Name+".log")
 	fmt.Fprintf(a.err, "%s runs; what it prints is in %s\n", h.Name, log)
 	program, err := proc.Start(ctx, proc.Spec{Name: h.Name, Argv: argv, LogDir: folder, Foreign: true,

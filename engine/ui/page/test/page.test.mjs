@@ -202,7 +202,7 @@ test("the page is used with the keyboard alone", async () => {
     await page.keyboard.press("Tab");
     order.push((await focused(page)).name);
   }
-  assert.deepEqual(order.slice(0, 10), ["Skip to content", "recipe: all runs", "Run", "Keys", "Overview", "Curves", "Samples", "Timeline", "Logs", "Plan"]);
+  assert.deepEqual(order.slice(0, 11), ["Skip to content", "recipe: all runs", "Run", "Keys", "Overview", "Curves", "Evaluations", "Samples", "Timeline", "Logs", "Plan"]);
   await page.reload();
   await page.locator(".samples li").first().waitFor();
   await page.keyboard.press("Tab");
@@ -389,7 +389,8 @@ function zstdFrame(body) {
 }
 
 test("an evaluation's completions are shown with everything beside the score", async () => {
-  const record = join(folder, ".recipe/quickstart/samples/evaluation.20260102T030405Z.sums"), bodies = [], lines = [];
+  cpSync(join(folder, ".recipe/quickstart"), join(folder, ".recipe/judged"), { recursive: true, filter: (f) => !/samples.evaluation[^/]*$/.test(f) });
+  const record = join(folder, ".recipe/judged/samples/evaluation.20260102T030405Z.sums"), bodies = [], lines = [];
   mkdirSync(record, { recursive: true });
   const said = (text) => [{ role: "user", content: "1+1=" }, { role: "assistant", content: text }];
   let offset = 0;
@@ -402,12 +403,12 @@ test("an evaluation's completions are shown with everything beside the score", a
   });
   writeFileSync(join(record, "00000001.zst"), Buffer.concat(bodies));
   writeFileSync(join(record, "00000001.jsonl"), lines.join(""));
-  const page = await open("#/quickstart/samples?state=evaluation&text=1%2B1%3D");
+  const page = await open("#/judged/samples?state=evaluation");
   await until("two groups", async () => (await page.locator("tbody tr").count()) === 2);
   const heights = (row) => page.locator("tbody tr").nth(row).locator(".bars i").evaluateAll((l) => l.map((i) => i.offsetHeight));
   const [zeros, ones] = [await heights(0), await heights(1)];
   assert.ok(Math.min(...ones) > 2 * Math.max(...zeros), `bars of 1 are ${ones} high, of 0 ${zeros}`);
-  await page.goto(base + "#/quickstart/samples");
+  await page.goto(base + "#/judged/samples");
   await page.getByRole("link", { name: "of evaluations" }).click();
   await until("the two groups again", async () => (await page.locator("tbody tr").count()) === 2);
   await page.locator("tbody tr a").nth(1).click();
