@@ -15,8 +15,8 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/evaluation"
 	"github.com/recipe-rl/recipe/schema/addr"
-	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
 // TestTheBaselineIsNotOvertaken: a sync block, which brings the first new weights, does not start before inference has
