@@ -166,8 +166,9 @@ func TestHeldOutRowsThatAreTrainedOn(t *testing.T) {
 {"prompt": "3"}
 {"prompt": "1"}
 {"prompt": "1"}
-`, "a.csv": "prompt,answer\n1,1\n2,2\n2,3\n", "own.jsonl": "{\"prompt\": \"1\"}\n{\"prompt\": \"1\"}\n{\"prompt\": \"2\"}\n",
-		"r.hcl": ""})
+`, "a.csv": "prompt,answer\n1,1\n2,2\n2,3\n",
+		"own.jsonl": "{\"prompt\": \"1\"}\n{\"prompt\": \"1\"}\n{\"prompt\": \"2\"}\n",
+	})
 	for body, want := range map[string]string{
 		"data = \"a.jsonl\"\nkept = 2":   "keeps back 2 rows of a.jsonl, and 1 of them have a prompt that a row for training",
 		"data = \"a.csv\"\nkept = 2":     "keeps back 2 rows of a.csv, and 1 of them",

@@ -123,8 +123,8 @@ class Reward(Environment):
         trained = {_key(row[s.prompt_column]) for row in self._rows}
         if same := sum(_key(row[s.prompt_column]) in trained for row in self._held):
             self.log(
-                f"{same} of the {s.eval_rows} rows that eval_rows keeps back have a prompt that a row for training has, "
-                "too: evaluations measure what was trained. Remove rows with the same prompt",
+                f"{same} of the {s.eval_rows} rows that eval_rows keeps back have a prompt that a row for training "
+                "has, too: evaluations measure what was trained. Remove rows with the same prompt",
                 "warn",
             )
         self._next: list[Row] = []
