@@ -157,6 +157,39 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 	}
 }
 
+// Rows that are kept back for evaluations, and whose prompt is trained on all the same, are a warning.
+func TestHeldOutRowsThatAreTrainedOn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a.jsonl": `{"prompt": "1"}
+{"prompt": "2"}
+{"prompt": "3"}
+{"prompt": "1"}
+{"prompt": "1"}
+`, "a.csv": "prompt,answer\n1,1\n2,2\n2,3\n",
+		"own.jsonl": "{\"prompt\": \"1\"}\n{\"prompt\": \"1\"}\n{\"prompt\": \"2\"}\n",
+	})
+	for body, want := range map[string]string{
+		"data = \"a.jsonl\"\nkept = 2":   "keeps back 2 rows of a.jsonl, and 1 of them have a prompt that a row for training",
+		"data = \"a.csv\"\nkept = 2":     "keeps back 2 rows of a.csv, and 1 of them",
+		"data = \"own.jsonl\"\nkept = 2": "", // of two that are kept back, none is trained on
+		"data = \"a.jsonl\"\nkept = 4":   "keeps back 4 rows of a.jsonl, and 2 of them",
+	} {
+		file := filepath.Join(dir, "r.hcl")
+		write(t, dir, map[string]string{"r.hcl": "environment \"mine\" \"e\" {\ntalk = \"prompt\"\n" + body + "\n}\n"})
+		_, diags := schema.Load(file, schema.Options{Plugins: readers{readingConfig(t)}})
+		found := ""
+		for _, d := range diags {
+			if d.Severity == hcl.DiagWarning && d.Summary == "Held-out rows that are trained on" {
+				found += d.Detail
+			}
+		}
+		if (found == "") != (want == "") || !strings.Contains(found, want) {
+			t.Errorf("%s: %q, want %q", body, found, want)
+		}
+	}
+}
+
 func TestArgumentsThatAFunctionDoesNotTake(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

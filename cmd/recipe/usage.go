@@ -180,6 +180,9 @@ func wrongValue(err *pflag.InvalidValueError) string {
 
 // nearestFlag also finds what was written out or cut short: --language for --lang.
 func nearestFlag(given string, known []string) string {
+	if given == "yes" && slices.Contains(known, "auto-approve") { // as apt and conda have it
+		return "auto-approve"
+	}
 	if near := nearest.Name(given, known); near != "" {
 		return near
 	}

@@ -83,6 +83,7 @@ func (e *Engine) Converge(ctx context.Context, recipe *schema.Recipe, p *plan.Pl
 		}
 		s.recipe, s.outputs.moved = recipe, true
 		s.applyPlan(p)
+		s.evaluations.converge(recipe)
 		e.noteRun(func(r *state.Run) {
 			r.Digest = p.Digest
 			r.Apply(p.Saved, e.now())

@@ -67,6 +67,7 @@ type evaluator struct {
 	asked         atomic.Bool            // inference was asked to keep the weights of the first step that is due
 	anew          atomic.Bool            // the trainer begins from scratch: what was measured before is of other weights
 	failed        atomic.Pointer[string] // why the newest result fails the run; nil: it does not
+	changed       atomic.Pointer[string] // the settings of an environment that an apply has changed since; nil: none has
 }
 
 // beginEvaluations starts the evaluations of the recipe.
@@ -137,8 +138,7 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 	if trainer == nil {
 		return nil, fmt.Errorf("no sync block brings weights to %s", sampler)
 	}
-	settings, err := evaluation.Settings(environment.Schema.Config, environment.Schema.Digest, environment.Contents,
-		environment.Value)
+	settings, err := settingsOf(environment)
 	if err != nil {
 		return nil, err
 	}
@@ -147,22 +147,69 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 		schedule: evaluation.Schedule{Start: of.AtStart, Every: of.Every, Period: schema.Period(brings)},
 		folder:   evaluation.Folder(absolute(string(s.e.opts.Dir)), of.Name), woken: make(chan struct{}, 1),
 		steps: map[int]int64{}}
-	found, err := evaluation.NewReader(absolute(string(s.e.opts.Dir))).Results(of.Name)
+	return v, v.resume()
+}
+
+// settingsOf is a digest of what the scores of an environment depend on.
+func settingsOf(environment *schema.Block) (string, error) {
+	return evaluation.Settings(environment.Schema.Config, environment.Schema.Digest, environment.Contents,
+		environment.Value)
+}
+
+// resume takes the earlier results over, and moves those aside with which new ones cannot be compared.
+func (v *evaluator) resume() error {
+	v.results, v.done = nil, -1
+	v.failed.Store(nil)
+	found, err := evaluation.NewReader(absolute(string(v.e.opts.Dir))).Results(v.Name)
 	others := 0
 	for _, r := range found {
 		if !r.Comparable(v.blank()) {
 			others++
-			err = errors.Join(err, evaluation.MoveAside(v.folder, r, s.e.now()))
+			err = errors.Join(err, evaluation.MoveAside(v.folder, r, v.e.now()))
 			continue
 		}
 		v.results, v.done = append(v.results, r), max(v.done, r.Due)
 		v.judged(v.below(r))
 	}
 	if others > 0 {
-		s.e.notice("warn", fmt.Sprintf("evaluation.%s: settings or files have changed on which scores depend: %d earlier "+
-			"results are moved aside (*%s*), and the next one is a new baseline", of.Name, others, evaluation.Aside))
+		v.e.notice("warn", fmt.Sprintf("evaluation.%s: settings or files have changed on which scores depend: %d earlier "+
+			"results are moved aside (*%s*), and the next one is a new baseline", v.Name, others, evaluation.Aside))
 	}
-	return v, err
+	return err
+}
+
+// converge has the evaluations of a changed environment begin a new baseline.
+func (v *evaluations) converge(recipe *schema.Recipe) {
+	for _, one := range v.list {
+		environment := recipe.Lookup(one.Environment)
+		if environment == nil || environment.Schema == nil {
+			continue
+		}
+		if settings, err := settingsOf(environment); err == nil {
+			one.changed.Store(&settings)
+			one.wake()
+		}
+	}
+}
+
+// renew takes the settings of a changed environment over.
+func (v *evaluator) renew() (renewed bool) {
+	settings := v.changed.Swap(nil)
+	if settings == nil || *settings == v.settings {
+		return false
+	}
+	v.settings = *settings
+	if err := v.resume(); err != nil {
+		v.e.notice("warn", fmt.Sprintf("evaluation.%s: earlier results: %v", v.Name, err))
+	}
+	v.record()
+	return true
+}
+
+// outdated reports whether the environment has changed since an evaluation began.
+func (v *evaluator) outdated() bool {
+	settings := v.changed.Load()
+	return settings != nil && *settings != v.settings
 }
 
 // blank is a result without its numbers.
@@ -196,6 +243,9 @@ func (v *evaluator) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if v.anew.Swap(false) {
 			v.setAside()
+			served = -1
+		}
+		if v.renew() {
 			served = -1
 		}
 		due, some := v.schedule.Next(v.done, served)

@@ -1,15 +1,22 @@
 package run_test
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/recipe-rl/recipe/engine/evaluation"
+	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
 // TestTheBaselineIsNotOvertaken: a sync block, which brings the first new weights, does not start before inference has
@@ -58,4 +65,40 @@ evaluation "held_out" {
 	if a.wait(); a.err != nil {
 		t.Error(a.err)
 	}
+}
+
+// TestALiveChangeBeginsANewBaseline: what an apply changes in an environment of a live run changes what scores mean, as
+// it does before a run is started. Earlier results are moved aside, and not compared with later ones.
+func TestALiveChangeBeginsANewBaseline(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.host.scripts[trainer] = job(100000, time.Millisecond)
+	src := wholeLoop + "\nevaluation \"held_out\" {\n  environment = environment.x.e\n  at_end = false\n}\n"
+	r := f.load(src)
+	of := r.Lookup(addr.Block{Kind: kind.Environment, Plugin: "x", Name: "e"})
+	settings, err := evaluation.Settings(of.Schema.Config, of.Schema.Digest, of.Contents, of.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := f.apply(r)
+	f.until("the trainer runs", func() bool { return len(f.host.startsOf(trainer)) == 1 })
+	folder, held := evaluation.Folder(string(f.dir), "held_out"), r.Evaluations[0]
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	earlier := &evaluation.Result{V: evaluation.ResultVersion, Name: "held_out", Environment: env, Settings: settings,
+		Due: 1, Step: 1, Samples: held.Samples, Temperature: held.Temperature, Seed: held.Seed, Pass: held.Pass}
+	if err := earlier.Save(folder); err != nil {
+		t.Fatal(err)
+	}
+	result := filepath.Join(folder, evaluation.ResultFile(1))
+	a.converge(strings.Replace(src, "  inference = inference.x.p\n}", "  inference = inference.x.p\n  weight = 2\n}", 1))
+	f.until("the earlier result is moved aside", func() bool {
+		_, err := os.Stat(result)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	if err := a.engine.Stop(t.Context(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	a.wait()
 }

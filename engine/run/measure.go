@@ -34,6 +34,8 @@ func (v *evaluator) evaluate(ctx context.Context, due int64, kept gateway.Kept) 
 	switch {
 	case ctx.Err() != nil:
 		return // what has been answered is kept for the next engine
+	case v.outdated():
+		return // one environment has scored a part of it, and another one the rest; it is begun again
 	case errors.As(err, new(*evaluation.MovedError)) && v.moved+1 < evaluationTries:
 		v.moved++
 		v.e.notice("warn", fmt.Sprintf("evaluation.%s at step %d: %v; it is begun again", v.Name, step, err))

@@ -73,6 +73,25 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 	}
 }
 
+// A metric of an evaluation comes after the report of its step, and not with every step: results in a row count.
+func TestStopRuleOnEvaluations(t *testing.T) {
+	t.Parallel()
+	const metric = "evaluation/held_out/score"
+	s := newStopRules([]decode.StopRule{{Metric: metric, Op: ">=", Value: 0.5, For: 2}}, time.Now())
+	for step := int64(1); step < 40; step++ {
+		if got := s.metrics(step, map[string]float64{"reward": 1}); got != "" {
+			t.Fatalf("step %d: %q", step, got)
+		}
+		if step == 20 && s.metrics(step, map[string]float64{metric: 0.6}) != "" {
+			t.Fatal("one result ends a trainer that waits for two")
+		}
+	}
+	s.metrics(40, map[string]float64{"reward": 1})
+	if got := s.metrics(40, map[string]float64{metric: 0.6}); !strings.Contains(got, "for 2 steps") {
+		t.Errorf("two results in a row: %q", got)
+	}
+}
+
 func TestStopRules(t *testing.T) {
 	t.Parallel()
 	start := time.Now()

@@ -18,17 +18,17 @@ import (
 // stopRules follows the stop_when rules of one trainer.
 type stopRules struct {
 	rules   []decode.StopRule
-	held    []int  // consecutive steps for which a metric rule held
-	seen    []bool // the metric of a rule has come
-	told    []bool // and it was said that it has not
+	held    []int   // consecutive steps for which a metric rule held
+	at      []int64 // the last of them; a metric of an evaluation comes after the report of its step
+	seen    []bool  // the metric of a rule has come
+	told    []bool  // and it was said that it has not
 	reports int
-	step    int64
 	started time.Time
 }
 
 func newStopRules(rules []decode.StopRule, started time.Time) *stopRules {
-	return &stopRules{rules: rules, held: make([]int, len(rules)), seen: make([]bool, len(rules)),
-		told: make([]bool, len(rules)), started: started}
+	return &stopRules{rules: rules, held: make([]int, len(rules)), at: make([]int64, len(rules)),
+		seen: make([]bool, len(rules)), told: make([]bool, len(rules)), started: started}
 }
 
 // metrics takes a step's metrics and returns why the trainer should end, or "".
@@ -50,14 +50,14 @@ func (s *stopRules) metrics(step int64, values map[string]float64) string {
 			s.held[i] = 0
 			continue
 		}
-		if step == s.step && s.held[i] > 0 {
+		if step == s.at[i] && s.held[i] > 0 {
 			continue // the same step reported twice counts once
 		}
+		s.at[i] = step
 		if s.held[i]++; s.held[i] >= max(r.For, 1) {
 			return fmt.Sprintf("stop_when: %s is %.4g (%s %g) for %d steps", r.Metric, value, r.Op, r.Value, s.held[i])
 		}
 	}
-	s.step = step
 	return ""
 }
 

@@ -42,6 +42,8 @@ type TrainerConfig struct {
 	Store     string `recipe:"store" environment:"AWS_*" change:"resume" doc:"Where copies of checkpoints go, an S3 bucket: s3://BUCKET/FOLDER, with ?endpoint=https://HOST for another store than AWS. An attempt on a machine without the newest fetches it from there"`
 }
 
+const defaultWarmup = 20
+
 // CheckpointStore implements trainer.Stored.
 func (c TrainerConfig) CheckpointStore() string { return c.Store }
 
@@ -98,6 +100,11 @@ func (c *TrainerConfig) trainerConfig() grpo.Config {
 // Validate finds what the schema cannot express.
 func (t *training) Validate(c TrainerConfig) []spec.Problem {
 	problems := objectstore.Problems(c.Store, cty.GetAttrPath("store"))
+	if c.WarmupSteps > c.Steps && c.WarmupSteps != defaultWarmup { // a short trial with the default is no mistake
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("warmup_steps"), Warning: true,
+			Summary: "The learning rate never reaches its full value", Detail: fmt.Sprintf("warmup_steps is %d, and the run "+
+				"has %d steps. Lower warmup_steps, or raise steps.", c.WarmupSteps, c.Steps)})
+	}
 	switch {
 	case c.Best != "" && !strings.HasPrefix(c.Best, evaluated.Prefix):
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("best_metric"),

@@ -101,11 +101,12 @@ func (d *Decoder) keptBack(c claim, file string, body *hclsyntax.Body) {
 	kept, _ := c.value.AsBigFloat().Int64()
 	known := d.Shared.code.facts.rowsOf(file, d.Shared.code.files)
 	rows := known.rows
-	if !known.counted || rows > kept {
-		return
-	}
 	if c.at == (hcl.Range{}) {
 		c.at = body.Attributes[c.attribute.Columns.Of].Expr.Range()
+	}
+	if !known.counted || rows > kept {
+		d.trainedOn(c, file, kept)
+		return
 	}
 	remedy := "Add rows."
 	if rows > 1 {

@@ -58,6 +58,36 @@ func (d *Decoder) everyValue(c claim, file, column string) {
 	}
 }
 
+// trainedOn reports rows that are kept back and whose prompt other rows have, too: an evaluation would measure what was
+// trained.
+func (d *Decoder) trainedOn(c claim, file string, kept int64) {
+	i := slices.IndexFunc(d.claimed, func(other claim) bool {
+		of := other.attribute.Columns
+		return of.Messages && of.Of == c.attribute.Columns.Of
+	})
+	if i < 0 {
+		return
+	}
+	column, n := d.claimed[i].value.AsString(), int64(0)
+	held := map[string]int64{} // how many rows are kept back, by prompt
+	var same int64
+	d.firstRow(file, func(row []byte) bool {
+		prompt := member(row, column).Raw
+		if n++; n <= kept {
+			held[prompt]++
+			return false
+		}
+		same += held[prompt]
+		delete(held, prompt)
+		return n > kept && len(held) == 0
+	})
+	if same > 0 {
+		d.report(diagnostic.Warning(c.at, "Held-out rows that are trained on", fmt.Sprintf("%q in %s keeps back %d rows of "+
+			"%s, and %d of them have a prompt that a row for training has, too: evaluations measure what was trained. "+
+			"Remove rows with the same prompt.", c.attribute.Name, c.where, kept, file, same)))
+	}
+}
+
 // everyCall reports the first row with which a function cannot be called: it lacks a column that the function needs, or
 // has one that the function does not take.
 func (d *Decoder) everyCall(c claim, code spec.Code, signature spec.Signature, file string) {

@@ -30,8 +30,8 @@ func (p *parts) example() {
 	p.kind, p.group = "reward", 16
 	random := rand.New(rand.NewPCG(1, 2)) // the same rows each time
 	var rows strings.Builder
-	for range 400 {
-		a, b := random.IntN(50), random.IntN(50)
+	for _, n := range random.Perm(50 * 50)[:400] { // each once: what is held out is not trained on
+		a, b := n/50, n%50
 		fmt.Fprintf(&rows, `{"prompt": "%02d+%02d=", "answer": "%02d"}`+"\n", a, b, a+b)
 	}
 	p.files = []File{{Path: p.Name + "_rewards.py", Text: exampleRewards},

@@ -12,13 +12,12 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// Stopped ends an interrupted apply with the command that continues the run. changed: by another apply since, which
-// that command would undo.
+// Stopped ends an interrupted apply with the command that continues the run. changed: by another apply since, whose
+// arguments that command may lack.
 func Stopped(w io.Writer, s Style, command string, changed bool) error {
 	then := "Continue with: " + command
 	if changed {
-		then = "Another apply has changed it since: continue with the command of that one. This command would undo the " +
-			"change: " + command
+		then = "Another apply has changed it since: continue with the command of that one. Without its arguments: " + command
 	}
 	_, err := fmt.Fprintf(w, "\n%s %s\n", s.Bold("The run is stopped."), then)
 	return err

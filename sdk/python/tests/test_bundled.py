@@ -88,6 +88,19 @@ def test_a_row_that_is_no_prompt_is_named_early(tmp_path: Path, row: dict[str, o
         made.setup()
 
 
+@pytest.mark.parametrize(("held", "same"), [("a", 1), ("c", 0), ([{"role": "user", "content": "b"}], 1)])
+def test_held_out_rows_that_are_trained_on_are_counted(tmp_path: Path, held: object, same: int) -> None:
+    (tmp_path / "r.py").write_text("def f(completions, **_): return [1.0]\n")
+    rows = [{"prompt": held}, {"prompt": "a"}, {"prompt": "a"}, {"prompt": [{"content": "b", "role": "user"}]}]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    made, said = reward.Reward(), []
+    made.log = lambda message, level="info": said.append(message)  # type: ignore[method-assign]
+    made.context = Context("e", tmp_path, tmp_path)
+    made.settings = reward.Settings(dataset="d.jsonl", function=Code(tmp_path / "r.py", "f"), eval_rows=1)
+    made.setup()
+    assert len([m for m in said if "1 of the 1 rows that eval_rows keeps back" in m]) == same
+
+
 def test_functions_of_one_name_have_separate_metrics(tmp_path: Path) -> None:
     given = [("a.py", "f"), ("b.py", "f"), ("a.py", "f"), ("b.py", "g")]
     functions = [reward.Function(Code(tmp_path / file, name)) for file, name in given]

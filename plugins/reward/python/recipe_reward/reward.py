@@ -120,6 +120,13 @@ class Reward(Environment):
             self.log(f"{own} of {len(rows)} rows {told}", "warn")
         self._random = random.Random(s.seed)
         self._held, self._rows = rows[: s.eval_rows], rows[s.eval_rows :]
+        trained = {_key(row[s.prompt_column]) for row in self._rows}
+        if same := sum(_key(row[s.prompt_column]) in trained for row in self._held):
+            self.log(
+                f"{same} of the {s.eval_rows} rows that eval_rows keeps back have a prompt that a row for training "
+                "has, too: evaluations measure what was trained. Remove rows with the same prompt",
+                "warn",
+            )
         self._next: list[Row] = []
         self._drawn = 0
 
@@ -316,6 +323,11 @@ def _names(functions: list[Function]) -> list[str]:
 def _calls(message: Mapping[str, Any]) -> bool:
     """Whether a message is a turn of calls of tools, which needs no content."""
     return message.get("role") == "assistant" and bool(message.get("tool_calls")) and not message.get("content")
+
+
+def _key(prompt: Any) -> str:
+    """A prompt as a text, to find rows with the same one."""
+    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=str)
 
 
 def _has_system(prompt: Any) -> bool:
