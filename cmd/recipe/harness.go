@@ -120,7 +120,7 @@ func (a *app) runHarness(cmd *cobra.Command, args []string, f *evaluateFlags) (e
 	if result.Scores, err = h.Results(os.DirFS(folder)); err != nil {
 		return err
 	}
-	if err := result.Save(); err != nil {
+	if err := result.Save(ctx); err != nil {
 		return err
 	}
 	if f.json {
@@ -216,6 +216,9 @@ func (a *app) prepareServer(ctx context.Context, vars *recipeFlags, file, addres
 const (
 	harnessKeep  = 45 * time.Second // lease by which weight updates wait
 	harnessRenew = 10 * time.Second
+	// a sync block that has seen no lease begins its update within harnessBegin, and ends it within harnessSettle
+	harnessBegin  = 2 * time.Second
+	harnessSettle = 10 * time.Minute
 )
 
 // pinned keeps the policy version of a live run.
@@ -239,14 +242,38 @@ func (a *app) pin(ctx context.Context, file string, l *lone, url string) (*pinne
 		return nil, err
 	}
 	p := &pinned{Client: gateway.NewClient(url, token), id: "harness." + rand.Text()}
-	kept, err := p.Keep(ctx, p.id, harnessKeep, nil)
+	kept, err := p.settled(ctx)
 	if err != nil {
-		p.Client.Close()
+		p.Close()
 		return nil, &sdk.Error{Summary: "the policy version of the live run cannot be kept", Err: err,
 			Remedy: "stop the run (recipe stop), then the same command evaluates its newest checkpoint"}
 	}
 	p.version, l.version = kept.Version, int64(kept.Version)
 	return p, nil
+}
+
+// settled asks for the lease, and waits for an update that had begun before.
+func (p *pinned) settled(ctx context.Context) (kept gateway.Kept, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, harnessSettle, fmt.Errorf("a weight update has not ended after %s",
+		harnessSettle))
+	defer cancel()
+	for {
+		if _, err := p.Keep(ctx, p.id, harnessKeep, nil); err != nil {
+			return kept, errors.Join(context.Cause(ctx), err)
+		}
+		select {
+		case <-ctx.Done():
+			return kept, context.Cause(ctx)
+		case <-time.After(harnessBegin):
+		}
+		status, err := p.Status(ctx)
+		if err != nil {
+			return kept, errors.Join(context.Cause(ctx), err)
+		}
+		if !status.Held {
+			return p.Keep(ctx, p.id, harnessKeep, nil)
+		}
+	}
 }
 
 // check renews the lease. The version must be the same.

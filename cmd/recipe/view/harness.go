@@ -1,15 +1,15 @@
 package view
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"path/filepath"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/recipe-rl/recipe/engine/harness"
+	"github.com/recipe-rl/recipe/engine/outfile"
 )
 
 // HarnessVersion is the `v` of a Harness.
@@ -34,11 +34,10 @@ type Harness struct {
 const HarnessFile = "recipe.json"
 
 // Save writes it into its folder.
-func (r *Harness) Save() error {
+func (r *Harness) Save(ctx context.Context) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
-		err = renameio.WriteFile(filepath.Join(r.Folder, HarnessFile), append(text, '\n'), 0o600,
-			renameio.WithTempDir(r.Folder))
+		err = outfile.Write(ctx, filepath.Join(r.Folder, HarnessFile), append(text, '\n'), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write the results: %w", err)
