@@ -109,8 +109,8 @@ type RecordedCompletion struct {
 	Stop     string // the text that ended it; empty: none did
 	Tokens   []int
 	Logprobs []float64
-	// Messages is the conversation behind that of the group, of a rollout of several turns: Text is its last answer. nil:
-	// Text is all.
+	// Messages are the turns that followed the group's conversation, where a rollout has several; Text is the last
+	// answer. nil: Text is all.
 	Messages json.RawMessage
 }
 

@@ -78,8 +78,8 @@ def inspected():
 			"--tasks", c.tasks, "--out", c.harness, "--json"}
 		var got view.Harness
 		out := w.recipe(append(args, c.extra...)...)
-		_, printed, _ := strings.Cut(out, "\n") // behind the line about the program's log
-		if err := json.Unmarshal([]byte(printed), &got); err != nil {
+		_, printed, _ := strings.Cut(out, "\n{\n") // behind the lines about the policy and the program's log
+		if err := json.Unmarshal([]byte("{\n"+printed), &got); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		for _, s := range got.Scores {

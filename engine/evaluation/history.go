@@ -63,8 +63,8 @@ type History struct {
 // NewestResult as the step of a history compares the newest result with the first.
 const NewestResult = -1
 
-// History reads the results of one evaluation block, and compares that of a step with the first. With an error of
-// the comparison, the results are there all the same.
+// History reads the results of one evaluation block, and compares one of them, by its step, with the first. With an
+// error of the comparison, the results are there all the same.
 func (r *Reader) History(name string, step int64) (History, error) {
 	out := History{Name: name}
 	var err error

@@ -74,7 +74,7 @@ func Find(name string) *Harness {
 	return All[i]
 }
 
-// Command is the program with its arguments, which writes into a folder, and its environment beside that of the caller.
+// Command is the program with its arguments, which writes into a folder, and what is added to the caller's environment.
 // No secret is among the arguments, which every user of the machine can read.
 func (h *Harness) Command(python string, p Policy, o Options, folder string) (argv, environ []string) {
 	argv = slices.Concat([]string{python, "-m", h.Module}, h.command(p, o, folder), o.Extra)
