@@ -1,21 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,17 +14,11 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/harness"
-	"github.com/recipe-rl/recipe/engine/printable"
-	"github.com/recipe-rl/recipe/internal/gateway"
-	"github.com/recipe-rl/recipe/internal/peer"
-	"github.com/recipe-rl/recipe/internal/web"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
-	"github.com/recipe-rl/recipe/sdk/proc"
-	"github.com/recipe-rl/recipe/sdk/proxy"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -74,7 +59,7 @@ func (a *app) runHarness(cmd *cobra.Command, args []string, f *evaluateFlags) (e
 	}
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), f.timeout, errTryTimeout)
 	defer cancel()
-	version, err := harnessVersion(ctx, h, f.harness.python)
+	version, err := h.Installed(ctx, f.harness.python)
 	if err != nil {
 		return err
 	}
@@ -92,25 +77,20 @@ func (a *app) runHarness(cmd *cobra.Command, args []string, f *evaluateFlags) (e
 	if err := given.Decode(&served); err != nil {
 		return err
 	}
+	pin, err := l.pin(ctx, file, served.ControlURL)
+	if err != nil {
+		return a.orTimedOut(ctx, err, args[0], f.timeout)
+	}
+	defer pin.Close()
 	result := view.Harness{V: view.HarnessVersion, Harness: h.Name, Version: version, Policy: l.policy,
 		Tasks: f.harness.tasks, Limit: f.limit, Folder: folder, Time: time.Now().UTC()}
-	o := harness.Options{Tasks: f.harness.tasks, Limit: f.limit, Concurrency: f.harness.concurrency, Chat: f.harness.chat,
-		Extra: args[1:]}
-	pinned, err := a.pin(ctx, file, l, served.ControlURL)
+	fmt.Fprintf(a.err, "%s runs; what it prints is in %s\n", h.Name, h.Log(folder))
+	err = h.Run(ctx, harness.Call{Python: f.harness.python, Environ: a.environ, Folder: folder, Pin: pin,
+		Policy: harness.Policy{BaseURL: served.BaseURL, Key: served.APIKey, Model: served.Model,
+			Tokenizer: served.Tokenizer},
+		Options: harness.Options{Tasks: f.harness.tasks, Limit: f.limit, Concurrency: f.harness.concurrency,
+			Chat: f.harness.chat, Extra: args[1:]}})
 	if err != nil {
-		return err
-	}
-	if pinned != nil {
-		defer pinned.Close()
-	}
-	door, err := openDoor(served.BaseURL, served.APIKey)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, door.close()) }()
-	argv, environ := h.Command(f.harness.python, harness.Policy{BaseURL: door.url, Key: door.key,
-		Model: served.Model, Tokenizer: served.Tokenizer}, o, folder)
-	if err := a.runProgram(ctx, h, argv, environ, folder, pinned); err != nil {
 		return a.orTimedOut(ctx, err, args[0], f.timeout)
 	}
 	result.Seconds = time.Since(result.Time).Seconds()
@@ -127,36 +107,6 @@ func (a *app) runHarness(cmd *cobra.Command, args []string, f *evaluateFlags) (e
 		return view.JSON(a.out, result)
 	}
 	return result.Show(a.out, a.style())
-}
-
-// harnessVersion is the version of an installed harness.
-func harnessVersion(ctx context.Context, h *harness.Harness, python string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	dist, _, _ := strings.Cut(h.Package, " ")
-	dist, _, _ = strings.Cut(dist, "[")
-	cmd := exec.CommandContext(ctx, python, "-c",
-		"import sys, importlib.util as u, importlib.metadata as m\n"+
-			"print(m.version(sys.argv[2]) if u.find_spec(sys.argv[1]) else '')", h.Module, dist)
-	cmd.WaitDelay = time.Second
-	var out, failure bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &failure
-	err := cmd.Run()
-	version := strings.TrimSpace(out.String())
-	if err == nil && version != "" {
-		return version, nil
-	}
-	words := strings.Fields(h.Package)
-	for i, w := range words {
-		words[i] = printable.ShellWord(w)
-	}
-	e := &sdk.Error{Summary: fmt.Sprintf("%s does not have %s", python, h.Name),
-		Remedy: fmt.Sprintf("install it (%s -m pip install %s), or name the Python that has it: --python PATH", python,
-			strings.Join(words, " "))}
-	if err != nil {
-		e.Err, e.Detail = err, failure.String()
-	}
-	return "", e
 }
 
 // harnessFolder is the folder into which the harness writes: --out, else one in the recipe's run directory. It does not
@@ -213,23 +163,8 @@ func (a *app) prepareServer(ctx context.Context, vars *recipeFlags, file, addres
 	return l, declared, nil
 }
 
-const (
-	harnessKeep  = 45 * time.Second // lease by which weight updates wait
-	harnessRenew = 10 * time.Second
-	// a sync block that has seen no lease begins its update within harnessBegin, and ends it within harnessSettle
-	harnessBegin  = 2 * time.Second
-	harnessSettle = 10 * time.Minute
-)
-
-// pinned keeps the policy version of a live run.
-type pinned struct {
-	*gateway.Client
-	id      string
-	version int
-}
-
-// pin asks a live run that its weight updates wait; nil: the policy does not change.
-func (a *app) pin(ctx context.Context, file string, l *lone, url string) (*pinned, error) {
+// pin keeps the policy version of a live run; nil: the policy does not change.
+func (l *lone) pin(ctx context.Context, file, url string) (*harness.Pin, error) {
 	if l.ofRun == (addr.Block{}) {
 		return nil, nil
 	}
@@ -241,140 +176,11 @@ func (a *app) pin(ctx context.Context, file string, l *lone, url string) (*pinne
 	if err != nil {
 		return nil, err
 	}
-	p := &pinned{Client: gateway.NewClient(url, token), id: "harness." + rand.Text()}
-	kept, err := p.settled(ctx)
+	p, err := harness.NewPin(ctx, url, token)
 	if err != nil {
-		p.Close()
 		return nil, &sdk.Error{Summary: "the policy version of the live run cannot be kept", Err: err,
 			Remedy: "stop the run (recipe stop), then the same command evaluates its newest checkpoint"}
 	}
-	p.version, l.version = kept.Version, int64(kept.Version)
+	l.version = int64(p.Version())
 	return p, nil
-}
-
-// settled asks for the lease, and waits for an update that had begun before.
-func (p *pinned) settled(ctx context.Context) (kept gateway.Kept, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, harnessSettle, fmt.Errorf("a weight update has not ended after %s",
-		harnessSettle))
-	defer cancel()
-	for {
-		if _, err := p.Keep(ctx, p.id, harnessKeep, nil); err != nil {
-			return kept, errors.Join(context.Cause(ctx), err)
-		}
-		select {
-		case <-ctx.Done():
-			return kept, context.Cause(ctx)
-		case <-time.After(harnessBegin):
-		}
-		status, err := p.Status(ctx)
-		if err != nil {
-			return kept, errors.Join(context.Cause(ctx), err)
-		}
-		if !status.Held {
-			return p.Keep(ctx, p.id, harnessKeep, nil)
-		}
-	}
-}
-
-// check renews the lease. The version must be the same.
-func (p *pinned) check(ctx context.Context) error {
-	kept, err := p.Keep(ctx, p.id, harnessKeep, nil)
-	switch {
-	case err != nil:
-		return fmt.Errorf("keep the policy version: %w", err)
-	case kept.Version != p.version:
-		return &sdk.Error{Summary: fmt.Sprintf("the policy of the live run changed from version %d to %d", p.version,
-			kept.Version), Detail: "Weight updates wait for an evaluation no longer than half the timeout of the sync block.",
-			Remedy: "stop the run (recipe stop), then the same command evaluates its newest checkpoint; or evaluate less " +
-				"(--limit N)"}
-	}
-	return nil
-}
-
-// Close ends the lease.
-func (p *pinned) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	_, _ = p.Keep(ctx, p.id, 0, nil) // it ends by itself
-	p.Client.Close()
-}
-
-// door lets a harness reach the policy by a key of its own, which ends with it: harnesses print their requests.
-type door struct {
-	url, key string // url ends in /v1
-	server   *http.Server
-	served   chan error
-}
-
-func openDoor(base, key string) (*door, error) {
-	to, err := url.Parse(strings.TrimSuffix(strings.TrimRight(base, "/"), "/v1"))
-	if err != nil {
-		return nil, fmt.Errorf("the address of the policy: %w", err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("listen for the harness: %w", err)
-	}
-	d := &door{url: "http://" + listener.Addr().String() + "/v1", key: rand.Text(), served: make(chan error, 1)}
-	forward := &httputil.ReverseProxy{
-		Transport: peer.Transport(base, &http.Transport{MaxIdleConnsPerHost: 64, Proxy: proxy.Of}),
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(to)
-			r.Out.Header.Set("Authorization", "Bearer "+key)
-		},
-	}
-	d.server = web.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if given := r.Header.Get("Authorization"); subtle.ConstantTimeCompare([]byte(given), []byte("Bearer "+d.key)) != 1 {
-			http.Error(w, "wrong key", http.StatusUnauthorized)
-			return
-		}
-		forward.ServeHTTP(w, r)
-	}))
-	go func() { d.served <- web.Serve(d.server, listener) }()
-	return d, nil
-}
-
-func (d *door) close() error {
-	err := d.server.Close()
-	<-d.served
-	return err
-}
-
-// runProgram runs the harness to its end. It is stopped when ctx ends, and when the policy version changes.
-func (a *app) runProgram(ctx context.Context, h *harness.Harness, argv, environ []string, folder string,
-	p *pinned) (err error) {
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return fmt.Errorf("create the folder of the results: %w", err)
-	}
-	log := filepath.Join(folder, h.Name+".log")
-	fmt.Fprintf(a.err, "%s runs; what it prints is in %s\n", h.Name, log)
-	program, err := proc.Start(ctx, proc.Spec{Name: h.Name, Argv: argv, LogDir: folder, Foreign: true,
-		Env: append(slices.Clone(a.environ), environ...)})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, program.Stop(context.WithoutCancel(ctx), 10*time.Second)) }()
-	tick := time.NewTicker(harnessRenew)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-			if p != nil {
-				if err := p.check(ctx); err != nil {
-					return err
-				}
-			}
-		case <-program.Done():
-			if err := program.Err(); err != nil {
-				return &sdk.Error{Summary: fmt.Sprintf("%s failed: %v", h.Name, err), Detail: program.Tail(20),
-					Remedy: "read " + log}
-			}
-			if p != nil {
-				return p.check(ctx)
-			}
-			return nil
-		}
-	}
 }

@@ -97,6 +97,18 @@ type Pair struct {
 	Flips   []Flip       `json:"flips"`
 }
 
+// Split are the flips by direction: tasks that only the later result solved, and those that only the earlier one did.
+func (p *Pair) Split() (gained, lost []Flip) {
+	for _, f := range p.Flips {
+		if f.Solved {
+			gained = append(gained, f)
+		} else {
+			lost = append(lost, f)
+		}
+	}
+	return gained, lost
+}
+
 // Moment is when a result was measured.
 type Moment struct {
 	Step    int64 `json:"step"`

@@ -43,16 +43,16 @@ type Harness struct {
 	Module  string // of Python
 	Package string // that has the module, for pip
 
-	command func(p Policy, o Options, folder string) []string // behind python -m Module
-	environ func(p Policy) []string
-	results func(files fs.FS) ([]Score, error)
+	arguments func(p Policy, o Options, folder string) []string // behind python -m Module
+	environ   func(p Policy) []string
+	results   func(files fs.FS) ([]Score, error)
 }
 
 // All are the harnesses, by name.
 var All = []*Harness{
-	{Name: "inspect", Module: "inspect_ai", Package: "inspect-ai openai", command: inspectCommand,
+	{Name: "inspect", Module: "inspect_ai", Package: "inspect-ai openai", arguments: inspectArguments,
 		environ: inspectEnviron, results: inspectResults},
-	{Name: "lm-eval", Module: "lm_eval", Package: "lm-eval[api] transformers", command: lmEvalCommand,
+	{Name: "lm-eval", Module: "lm_eval", Package: "lm-eval[api] transformers", arguments: lmEvalArguments,
 		environ: lmEvalEnviron, results: lmEvalResults},
 }
 
@@ -74,11 +74,11 @@ func Find(name string) *Harness {
 	return All[i]
 }
 
-// Command is the program with its arguments, which writes into a folder, and what is added to the caller's environment.
-// No secret is among the arguments, which every user of the machine can read.
-func (h *Harness) Command(python string, p Policy, o Options, folder string) (argv, environ []string) {
-	argv = slices.Concat([]string{python, "-m", h.Module}, h.command(p, o, folder), o.Extra)
-	return argv, h.environ(p)
+// command is the program with its arguments, and what is added to the caller's environment. No secret is among the
+// arguments, which every user of the machine can read.
+func (h *Harness) command(c Call) (argv, environ []string) {
+	argv = slices.Concat([]string{c.Python, "-m", h.Module}, h.arguments(c.Policy, c.Options, c.Folder), c.Options.Extra)
+	return argv, h.environ(c.Policy)
 }
 
 // Results reads what the harness has written into its folder.

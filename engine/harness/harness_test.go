@@ -37,7 +37,7 @@ func TestCommands(t *testing.T) {
 			"--log-dir /out --log-format json --max-connections 4 --display plain --limit 5 --seed 3",
 			[]string{"RECIPE_API_KEY=s3cret", "RECIPE_BASE_URL=http://127.0.0.1:7/v1"}},
 	} {
-		argv, env := Find(c.of).Command("py", policy, c.o, "/out")
+		argv, env := Find(c.of).command(Call{Python: "py", Policy: policy, Options: c.o, Folder: "/out"})
 		if got := strings.Join(argv, " "); got != c.argv || !slices.Equal(env, c.env) {
 			t.Errorf("%s: the command is\n%s %s; want\n%s %s", c.name, got, env, c.argv, c.env)
 		}

@@ -9,8 +9,8 @@ import (
 // service is the name by which Inspect reads the address and the key from the environment.
 const service = "recipe"
 
-// inspectCommand is `inspect eval`. Its provider openai-api takes any OpenAI-compatible server, by Chat Completions.
-func inspectCommand(p Policy, o Options, folder string) []string {
+// inspectArguments are those of `inspect eval`. Its provider openai-api takes any OpenAI-compatible server, by Chat Completions.
+func inspectArguments(p Policy, o Options, folder string) []string {
 	args := append([]string{"eval"}, o.Tasks...)
 	args = append(args, "--model", "openai-api/"+service+"/"+p.Model, "--log-dir", folder, "--log-format", "json",
 		"--max-connections", strconv.Itoa(o.Concurrency), "--display", "plain")

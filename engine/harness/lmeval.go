@@ -12,9 +12,9 @@ import (
 	"github.com/recipe-rl/recipe/internal/bounded"
 )
 
-// lmEvalCommand is `lm_eval run`. With the tokenizer, it sends ids and can compare the log-probabilities of given
+// lmEvalArguments are those of `lm_eval run`. With the tokenizer, it sends ids and can compare the log-probabilities of given
 // answers, which it finds behind the ids of the prompt. Without, it sends texts and can sample only.
-func lmEvalCommand(p Policy, o Options, folder string) []string {
+func lmEvalArguments(p Policy, o Options, folder string) []string {
 	model, route := "local-completions", "/completions"
 	if o.Chat {
 		model, route = "local-chat-completions", "/chat/completions"

@@ -49,7 +49,6 @@ func draw(title string, s *snapshot.Series) chart {
 	if c.Least > c.Most { // no value is finite
 		c.Least, c.Most = 0, 0
 	}
-	span, steps := c.Most-c.Least, float64(c.Last-c.First)
 	var line strings.Builder
 	end := func() {
 		if line.Len() > 0 {
@@ -62,17 +61,28 @@ func draw(title string, s *snapshot.Series) chart {
 			end()
 			continue
 		}
-		x, y := float64(i)/float64(n-1), 0.5
-		if steps > 0 { // a run that was resumed may repeat steps
-			x = max(0, float64(p.Step-c.First)/steps)
-		}
-		if span > 0 && finite(span) {
-			y = (p.Value - c.Least) / span
-		}
-		line.WriteString(coordinate(x*chartWidth) + "," + coordinate((1-y)*(chartHeight-4)+2) + " ")
+		line.WriteString(across(i, n, p.Step, c.First, c.Last) + "," + up(p.Value, c.Least, c.Most) + " ")
 	}
 	end()
 	return c
+}
+
+// across is where a point lies: by its step, or by its number i of n where all have one step.
+func across(i, n int, step, first, last int64) string {
+	x := float64(i) / float64(n-1)
+	if steps := float64(last - first); steps > 0 { // a run that was resumed may repeat steps
+		x = min(1, max(0, float64(step-first)/steps))
+	}
+	return coordinate(x * chartWidth)
+}
+
+// up is how high a value lies.
+func up(v, least, most float64) string {
+	y := 0.5
+	if span := most - least; span > 0 && finite(span) {
+		y = (v - least) / span
+	}
+	return coordinate((1-y)*(chartHeight-4) + 2)
 }
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/evaluation"
 	"github.com/recipe-rl/recipe/engine/state"
-	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 const (
@@ -84,7 +83,7 @@ func evaluationOf(h evaluation.History, rec *state.Run) evaluated {
 	e := evaluated{Name: h.Name, Metric: newest.Main(), Change: h.Change}
 	best := int64(-1)
 	for _, b := range rec.Blocks {
-		if b.Best != nil && strings.HasPrefix(b.Best.Metric, decode.EvaluationPrefix+h.Name+"/") {
+		if b.Best != nil && b.Best.Evaluation() == h.Name {
 			best = b.Best.Step
 		}
 	}
@@ -97,17 +96,9 @@ func evaluationOf(h evaluation.History, rec *state.Run) evaluated {
 	if h.Change == nil {
 		return e
 	}
-	gained, lost := flips{Title: "solved by the later one alone"}, flips{Title: "solved by the first one alone"}
-	for _, f := range h.Change.Flips {
-		to := &lost
-		if f.Solved {
-			to = &gained
-		}
-		if to.Count++; len(to.Tasks) < maxFlips {
-			to.Tasks = append(to.Tasks, f)
-		}
-	}
-	e.Flips = []flips{gained, lost}
+	gained, lost := h.Change.Split()
+	e.Flips = []flips{{"solved by the later one alone", len(gained), gained[:min(maxFlips, len(gained))]},
+		{"solved by the first one alone", len(lost), lost[:min(maxFlips, len(lost))]}}
 	return e
 }
 
@@ -120,22 +111,12 @@ func bandOf(results []evaluatedStep) band {
 	if len(results) < 2 || !finite(b.Most-b.Least) {
 		return b
 	}
-	first := results[0].Step
-	steps, span := float64(results[len(results)-1].Step-first), b.Most-b.Least
-	x := func(i int) string {
-		at := float64(i) / float64(len(results)-1)
-		if steps > 0 {
-			at = min(1, max(0, float64(results[i].Step-first)/steps))
-		}
-		return coordinate(at * chartWidth)
+	steps := make([]int64, len(results))
+	for i, r := range results {
+		steps[i] = r.Step
 	}
-	y := func(v float64) string {
-		at := 0.5
-		if span > 0 {
-			at = (v - b.Least) / span
-		}
-		return coordinate((1-at)*(chartHeight-4) + 2)
-	}
+	x := func(i int) string { return across(i, len(steps), steps[i], steps[0], steps[len(steps)-1]) }
+	y := func(v float64) string { return up(v, b.Least, b.Most) }
 	var line, upper, lower strings.Builder
 	for i := range results {
 		v := results[i].Value

@@ -6,8 +6,10 @@ package state
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/evaluated"
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
@@ -133,6 +135,12 @@ type Best struct {
 	Step   int64   `json:"step"`
 	Metric string  `json:"metric"` // evaluation/NAME/METRIC
 	Value  float64 `json:"value"`
+}
+
+// Evaluation is the name of the evaluation block by which the checkpoint is the best.
+func (b *Best) Evaluation() string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(b.Metric, evaluated.Prefix), "/")
+	return name
 }
 
 // RecordedOutput is one output of the recipe. A sensitive one has no value here.

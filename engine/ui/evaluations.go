@@ -3,6 +3,7 @@ package ui
 import (
 	"net/http"
 	"path/filepath"
+	"slices"
 
 	"github.com/recipe-rl/recipe/engine/evaluation"
 	"github.com/recipe-rl/recipe/engine/printable"
@@ -60,20 +61,15 @@ func shortened(h evaluation.History) history {
 	if h.Change == nil {
 		return out
 	}
+	gained, lost := h.Change.Split()
+	out.Gained, out.Lost = len(gained), len(lost)
 	change := *h.Change
-	change.Flips = []evaluation.Flip{}
-	for _, f := range h.Change.Flips {
-		n := &out.Lost
-		if f.Solved {
-			n = &out.Gained
-		}
-		if *n++; *n > maxFlips {
-			continue
-		}
+	change.Flips = slices.Concat([]evaluation.Flip{}, gained[:min(maxFlips, len(gained))], lost[:min(maxFlips, len(lost))])
+	for i := range change.Flips {
+		f := &change.Flips[i]
 		for _, text := range []*string{&f.Prompt, &f.Before, &f.After} {
 			*text = printable.Limit(*text, shortText)
 		}
-		change.Flips = append(change.Flips, f)
 	}
 	out.Change = &change
 	return out

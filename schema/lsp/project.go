@@ -227,8 +227,7 @@ type caller struct {
 	moduleCall
 }
 
-// callers finds the module blocks that call other files, in open files and in those of the workspace, by the file that
-// they call.
+// callers finds the module blocks of the open files and of the workspace that call other files, by the called file.
 func (p *project) callers(s *snapshot) map[string][]caller {
 	out, known := map[string][]caller{}, map[string]string{}
 	for _, candidate := range p.recipes(s) {

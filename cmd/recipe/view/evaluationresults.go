@@ -9,7 +9,6 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/evaluation"
 	"github.com/recipe-rl/recipe/engine/state"
-	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 // measured is a step that an evaluation block measured.
@@ -25,8 +24,7 @@ func EvaluationResults(out io.Writer, s Style, run *state.Run, all []evaluation.
 		if b.Best == nil {
 			continue
 		}
-		name, _, _ := strings.Cut(strings.TrimPrefix(b.Best.Metric, decode.EvaluationPrefix), "/")
-		bests[measured{name, b.Best.Step}] = "best checkpoint of " + OneLine(a.String())
+		bests[measured{b.Best.Evaluation(), b.Best.Step}] = "best checkpoint of " + OneLine(a.String())
 	}
 	w := bufio.NewWriter(out)
 	for i, e := range all {
@@ -81,21 +79,16 @@ func pair(w io.Writer, s Style, p *evaluation.Pair, flips int) {
 		fmt.Fprintf(w, "    %s %.3f → %.3f, %+.3f ± %.2g (%+.3f to %+.3f), %s\n", c.Metric, c.Before, c.After, c.Change,
 			c.Margin(), c.Low, c.High, count(c.Tasks, "task"))
 	}
-	for _, solved := range []bool{true, false} {
-		title, paint := "solved by the later one alone", s.Green
-		if !solved {
-			title, paint = "solved by the earlier one alone", s.Red
-		}
-		var of []evaluation.Flip
-		for _, f := range p.Flips {
-			if f.Solved == solved {
-				of = append(of, f)
-			}
-		}
-		fmt.Fprintf(w, "  %s: %d\n", title, len(of))
-		for _, f := range of[:min(flips, len(of))] {
+	gained, lost := p.Split()
+	for _, of := range []struct {
+		title string
+		flips []evaluation.Flip
+		paint func(string) string
+	}{{"solved by the later one alone", gained, s.Green}, {"solved by the earlier one alone", lost, s.Red}} {
+		fmt.Fprintf(w, "  %s: %d\n", of.title, len(of.flips))
+		for _, f := range of.flips[:min(flips, len(of.flips))] {
 			fmt.Fprintf(w, "    task %d %s: %s → %s\n", f.Task, quote(brief(f.Prompt)), quote(brief(f.Before)),
-				paint(quote(brief(f.After))))
+				of.paint(quote(brief(f.After))))
 		}
 	}
 }
