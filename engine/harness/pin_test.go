@@ -18,7 +18,7 @@ import (
 func TestPin(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
-	version, held, away := 3, 1, false // held: how many answers still report an update
+	version, held, away := 3, 2, false // held: how many answers still report an update
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -28,7 +28,9 @@ func TestPin(t *testing.T) {
 		case strings.HasSuffix(r.URL.Path, "/keep"):
 			_ = json.NewEncoder(w).Encode(gateway.Kept{Version: version})
 		case held > 0:
-			held, version = held-1, 4
+			if held--; held == 0 {
+				version = 4
+			}
 			_ = json.NewEncoder(w).Encode(gateway.Status{Held: true})
 		default:
 			_ = json.NewEncoder(w).Encode(gateway.Status{})
